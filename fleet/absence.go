@@ -73,7 +73,8 @@ func absenceOf(name identity.AgentName, a *v1alpha1.Agent, now time.Time) (Absen
 	case s.ObservedAt == nil && s.Versions.Agent == "":
 		text = fmt.Sprintf("agent %s has never connected, and what is shown here did not come from it; agentctl agent get %s says what is missing", name, name)
 	case a.Spec.Suspended:
-		text = fmt.Sprintf("agent %s is suspended, and away since %s%sagentctl agent resume %s lets it come back", name, at, stale, name)
+		text = fmt.Sprintf("agent %s is suspended, and away since %s%sagentctl agent resume %s lets it come back", name, at,
+			stale, name)
 	default:
 		text = fmt.Sprintf("agent %s is away since %s%sagentctl agent get %s says more", name, at, stale, name)
 	}

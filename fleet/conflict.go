@@ -27,7 +27,8 @@ type Conflict struct {
 // or ID that does not parse owns nothing: the API server accepts none such. The
 // Agents are those of one namespace, in any order. The result for an ID depends
 // only on the Agents that name it.
-func OwnersOfIDs(agents []v1alpha1.Agent) (byID map[spiffeid.ID]identity.AgentName, conflicts map[identity.AgentName][]Conflict) {
+func OwnersOfIDs(agents []v1alpha1.Agent) (byID map[spiffeid.ID]identity.AgentName,
+	conflicts map[identity.AgentName][]Conflict) {
 	byID = make(map[spiffeid.ID]identity.AgentName, len(agents))
 	conflicts = make(map[identity.AgentName][]Conflict)
 	for _, agent := range byAge(agents) {

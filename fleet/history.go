@@ -138,8 +138,9 @@ func (t *HistoryVerifier) Verify(now Reading, c Connection) string {
 	defer func() { t.lastID, t.lastRevision, t.lastRestores = id, now.Revision, now.Restores }()
 	if c.ID != t.connection {
 		*t = HistoryVerifier{
-			restores: t.restores, connection: c.ID, begins: c.Begins, id: id, token: newestToken(now.Stored), revision: now.Revision,
-			broken: JudgeHistory(now.Hub, now.Stored, c.Shown, now.Revision),
+			restores: t.restores, connection: c.ID, begins: c.Begins, id: id, token: newestToken(now.Stored),
+			revision: now.Revision,
+			broken:   JudgeHistory(now.Hub, now.Stored, c.Shown, now.Revision),
 		}
 		switch {
 		case t.broken != "" || now.Restores == t.restores:
@@ -163,7 +164,8 @@ func (t *HistoryVerifier) Verify(now Reading, c Connection) string {
 	case t.broken != "":
 		return t.broken
 	case now.Revision < seen:
-		t.broken = fmt.Sprintf("the hub is at resourceVersion %d, but was at %d: it was restored from a backup", now.Revision, seen)
+		t.broken = fmt.Sprintf("the hub is at resourceVersion %d, but was at %d: it was restored from a backup", now.Revision,
+			seen)
 	case t.id != "" && id != t.id:
 		t.broken = "the hub has forgotten its history with the spoke, or has another one: it was restored from a backup"
 	case t.token != "" && (now.Stored == nil || !slices.Contains(now.Stored.Tokens, t.token)):
@@ -171,7 +173,8 @@ func (t *HistoryVerifier) Verify(now Reading, c Connection) string {
 	case now.Restores > t.restores:
 		t.broken = wentBack
 	case c.Behind != "":
-		t.broken = fmt.Sprintf("the hub has %s as it was before what the spoke has of it: it was restored from a backup", c.Behind)
+		t.broken = fmt.Sprintf("the hub has %s as it was before what the spoke has of it: it was restored from a backup",
+			c.Behind)
 	default:
 		t.id, t.token, t.revision = id, newestToken(now.Stored), now.Revision
 	}

@@ -45,7 +45,8 @@ func NamespacesOf(agent *v1alpha1.Agent) []v1alpha1.MappedNamespace {
 // Namespaces says which agent has each hub namespace that agents name, as OwnersOfIDs does
 // of SPIFFE IDs: the oldest Agent that names it. Reserved is the namespace of the hub's
 // Argo CD, which no one gets; empty for none.
-func Namespaces(agents []v1alpha1.Agent, reserved string) (byNamespace map[string]identity.AgentName, conflicts map[identity.AgentName][]NamespaceConflict) {
+func Namespaces(agents []v1alpha1.Agent,
+	reserved string) (byNamespace map[string]identity.AgentName, conflicts map[identity.AgentName][]NamespaceConflict) {
 	byNamespace = make(map[string]identity.AgentName, len(agents))
 	conflicts = make(map[identity.AgentName][]NamespaceConflict)
 	for _, agent := range byAge(agents) {
@@ -78,7 +79,8 @@ func (c NamespaceConflict) String() string {
 
 // holdsChildren reports whether the namespace of an agent's name shows its children by
 // destination. What managed agents name in spec.mapping is not read then.
-func (m Mapping) holdsChildren(agent v1alpha1.Agent, namespaces map[string]identity.AgentName, agents map[identity.AgentName]v1alpha1.Agent) bool {
+func (m Mapping) holdsChildren(agent v1alpha1.Agent, namespaces map[string]identity.AgentName,
+	agents map[identity.AgentName]v1alpha1.Agent) bool {
 	if !m.ByDestination || !ShowsChildren(&agent) || agent.Name == m.Namespace {
 		return false
 	}

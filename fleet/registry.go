@@ -157,7 +157,8 @@ func (r *Registry) Admit(peer identity.Peer) (stream.Agent, error) {
 	defer r.mu.RUnlock()
 	name, ok := r.owners[peer.ID]
 	if !ok {
-		return stream.Agent{}, fmt.Errorf("%s is not in spec.identity.spiffeIDs of any Agent: %w", peer.ID, identity.ErrDenied)
+		return stream.Agent{}, fmt.Errorf("%s is not in spec.identity.spiffeIDs of any Agent: %w", peer.ID,
+			identity.ErrDenied)
 	}
 	a := r.agents[name]
 	switch {
@@ -166,7 +167,8 @@ func (r *Registry) Admit(peer identity.Peer) (stream.Agent, error) {
 	case a.Spec.Suspended:
 		return stream.Agent{}, fmt.Errorf("Agent %s is suspended: %w", name, identity.ErrSuspended)
 	}
-	return stream.Agent{Name: name, Mode: ModeOf(a.Spec.Mode), Children: ShowsChildren(&a) && (!r.Mapping.ByDestination || r.childNamespace(name) != "")}, nil
+	return stream.Agent{Name: name, Mode: ModeOf(a.Spec.Mode), Children: ShowsChildren(&a) &&
+		(!r.Mapping.ByDestination || r.childNamespace(name) != "")}, nil
 }
 
 // Owns reports whether a SPIFFE ID belongs to an Agent, which may be suspended or on its

@@ -34,11 +34,13 @@ type SessionHistory struct {
 //
 // The random values are lost when the status is not written now: no one else saw
 // them, and the next call makes others.
-func NextHistory(have *v1alpha1.AgentHistory, said SessionHistory, clusterUID string, observed bool) *v1alpha1.AgentHistory {
+func NextHistory(have *v1alpha1.AgentHistory, said SessionHistory, clusterUID string,
+	observed bool) *v1alpha1.AgentHistory {
 	switch {
 	case said.Begin && said.Replaces == HistoryID(have) && clusterUID != "":
 		return &v1alpha1.AgentHistory{ID: uuid.NewString(), Tokens: []string{uuid.NewString()}, ClusterUID: clusterUID}
-	case said.Broken == "" && have != nil && said.Stored != "" && said.Stored == newestToken(have) && (observed || !IsKept(have)):
+	case said.Broken == "" && have != nil && said.Stored != "" && said.Stored == newestToken(have) &&
+		(observed || !IsKept(have)):
 		next := have.DeepCopy()
 		next.Tokens = append([]string{uuid.NewString()}, have.Tokens...)
 		next.Tokens = next.Tokens[:min(len(next.Tokens), v1alpha1.MaxHistoryTokens)]

@@ -119,7 +119,8 @@ func (u untaken) astray(app Placement, agent identity.AgentName) string {
 	case u.mapping.Admits != nil && u.mapping.Admits(app.Namespace):
 		return fmt.Sprintf("%s, and its destination is not: set destination.name to %s", says, agent)
 	}
-	return fmt.Sprintf("%s, and its destination is not; create it in namespace %s with destination.name %s", says, u.mapping.Namespace, agent)
+	return fmt.Sprintf("%s, and its destination is not; create it in namespace %s with destination.name %s", says,
+		u.mapping.Namespace, agent)
 }
 
 // namespacesOf are the hub namespaces that an agent has.

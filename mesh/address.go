@@ -31,15 +31,18 @@ func ParseAddress(s string) (Address, error) {
 	if path, ok := strings.CutPrefix(s, unixScheme); ok {
 		switch {
 		case !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/":
-			return Address{}, fmt.Errorf("address %q: a unix socket is unix:// and an absolute, plain path: %w", s, identity.ErrInvalid)
+			return Address{}, fmt.Errorf("address %q: a unix socket is unix:// and an absolute, plain path: %w", s,
+				identity.ErrInvalid)
 		case len(path) > maxUnixPath:
-			return Address{}, fmt.Errorf("address %q: the path has %d bytes, the system allows %d: %w", s, len(path), maxUnixPath, identity.ErrInvalid)
+			return Address{}, fmt.Errorf("address %q: the path has %d bytes, the system allows %d: %w", s, len(path),
+				maxUnixPath, identity.ErrInvalid)
 		}
 		return Address{unix: path}, nil
 	}
 	tcp, err := netip.ParseAddrPort(s)
 	if err != nil || tcp.Port() == 0 || tcp.Addr().Zone() != "" {
-		return Address{}, fmt.Errorf("address %q: use ip:port, such as 0.0.0.0:9090, or unix:///path: %w", s, identity.ErrInvalid)
+		return Address{}, fmt.Errorf("address %q: use ip:port, such as 0.0.0.0:9090, or unix:///path: %w", s,
+			identity.ErrInvalid)
 	}
 	return Address{tcp: tcp}, nil
 }

@@ -94,19 +94,23 @@ func Table() []Row {
 			Cure:    "leave the judgement to the registry with policy open, or choose method header",
 		},
 		{
-			Exposure: ExposureDirect, Method: identity.MethodHeader, Ends: EnderPod, Enforceable: []Policy{PolicyOpen, PolicyAgents},
-			Refused: noGateway,
-			Cure:    "choose policy agents, or exposure gateway",
+			Exposure: ExposureDirect, Method: identity.MethodHeader, Ends: EnderPod,
+			Enforceable: []Policy{PolicyOpen, PolicyAgents},
+			Refused:     noGateway,
+			Cure:        "choose policy agents, or exposure gateway",
 		},
 		{
-			Exposure: ExposurePassthrough, Method: identity.MethodX509, Ends: EnderPrincipal, Enforceable: []Policy{PolicyOpen, PolicyGateway},
-			Refused: unseenIdentity + ": not the gateway, which passes bytes by SNI, and not the proxy of the pod, which sees the gateway",
-			Cure:    "leave the judgement to the registry with policy gateway, or choose exposure gateway with method header",
+			Exposure: ExposurePassthrough, Method: identity.MethodX509, Ends: EnderPrincipal,
+			Enforceable: []Policy{PolicyOpen, PolicyGateway},
+			Refused: unseenIdentity +
+				": not the gateway, which passes bytes by SNI, and not the proxy of the pod, which sees the gateway",
+			Cure: "leave the judgement to the registry with policy gateway, or choose exposure gateway with method header",
 		},
 		{
-			Exposure: ExposurePassthrough, Method: identity.MethodJWT, Ends: EnderPrincipal, Enforceable: []Policy{PolicyOpen, PolicyGateway},
-			Refused: "the token is inside TLS that terminates at the principal, so no proxy sees which agent connects",
-			Cure:    "leave the judgement to the registry with policy gateway, or choose exposure gateway with method header",
+			Exposure: ExposurePassthrough, Method: identity.MethodJWT, Ends: EnderPrincipal,
+			Enforceable: []Policy{PolicyOpen, PolicyGateway},
+			Refused:     "the token is inside TLS that terminates at the principal, so no proxy sees which agent connects",
+			Cure:        "leave the judgement to the registry with policy gateway, or choose exposure gateway with method header",
 		},
 		{
 			Exposure: ExposurePassthrough, Method: identity.MethodHeader,
@@ -119,14 +123,16 @@ func Table() []Row {
 			Cure:    "choose method header, or exposure passthrough",
 		},
 		{
-			Exposure: ExposureGateway, Method: identity.MethodJWT, Ends: EnderGateway, Enforceable: []Policy{PolicyOpen, PolicyGateway},
-			Refused: "the gateway asks for no certificate, and the token is for the principal",
-			Cure:    "leave the judgement to the registry with policy gateway, or choose method header",
+			Exposure: ExposureGateway, Method: identity.MethodJWT, Ends: EnderGateway,
+			Enforceable: []Policy{PolicyOpen, PolicyGateway},
+			Refused:     "the gateway asks for no certificate, and the token is for the principal",
+			Cure:        "leave the judgement to the registry with policy gateway, or choose method header",
 		},
 		{
-			Exposure: ExposureGateway, Method: identity.MethodHeader, Ends: EnderGateway, Enforceable: []Policy{PolicyGateway, PolicyAgents},
-			Refused: "the principal would hear from others than the gateway who an agent is",
-			Cure:    "choose policy gateway or agents",
+			Exposure: ExposureGateway, Method: identity.MethodHeader, Ends: EnderGateway,
+			Enforceable: []Policy{PolicyGateway, PolicyAgents},
+			Refused:     "the principal would hear from others than the gateway who an agent is",
+			Cure:        "choose policy gateway or agents",
 		},
 	}
 }
@@ -161,7 +167,8 @@ func Enforce(exposure Exposure, method string, asked Policy) (Policy, error) {
 	case asked == "":
 		return Strongest(exposure, method), nil
 	case !slices.Contains(row.Enforceable, asked):
-		return bad("policy %s cannot be kept with exposure %s and method %s: %s; %s", asked, exposure, method, row.Refused, row.Cure)
+		return bad("policy %s cannot be kept with exposure %s and method %s: %s; %s", asked, exposure, method, row.Refused,
+			row.Cure)
 	}
 	return asked, nil
 }

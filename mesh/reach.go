@@ -103,7 +103,8 @@ func (r Reach) TrustDomains() []spiffeid.TrustDomain {
 
 // SortedIDs returns ids sorted by their text, each once. It keeps no hold of ids.
 func SortedIDs(ids []spiffeid.ID) []spiffeid.ID {
-	out := slices.SortedFunc(slices.Values(ids), func(a, b spiffeid.ID) int { return strings.Compare(a.String(), b.String()) })
+	out := slices.SortedFunc(slices.Values(ids),
+		func(a, b spiffeid.ID) int { return strings.Compare(a.String(), b.String()) })
 	return slices.Compact(out)
 }
 
@@ -198,7 +199,8 @@ func (c *checker) agents(agents map[identity.AgentName][]spiffeid.ID) {
 		c.problem("%d agents, at most %d are served", len(agents), MaxAgents)
 	}
 	owner := map[spiffeid.ID]identity.AgentName{}
-	for _, name := range slices.SortedFunc(maps.Keys(agents), func(a, b identity.AgentName) int { return strings.Compare(a.String(), b.String()) }) {
+	for _, name := range slices.SortedFunc(maps.Keys(agents),
+		func(a, b identity.AgentName) int { return strings.Compare(a.String(), b.String()) }) {
 		if name.IsZero() {
 			c.problem("an agent without a name")
 		}

@@ -180,7 +180,8 @@ func (r Redis) validate() error {
 		problems = append(problems, errors.New("mesh snapshot: redis: an address to listen on is required"))
 	}
 	if !r.Principal.IsLocal() {
-		problems = append(problems, errors.New("mesh snapshot: redis: the principal must be on loopback or a unix socket, since TLS terminates before it"))
+		problems = append(problems,
+			errors.New("mesh snapshot: redis: the principal must be on loopback or a unix socket, since TLS terminates before it"))
 	}
 	switch r.TLS {
 	case RedisTLSNone, RedisTLSSVID:

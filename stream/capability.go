@@ -41,7 +41,8 @@ type Capabilities struct{ names []Capability } // sorted, without repetition
 // NewCapabilities returns the set of those that are capabilities by their form;
 // what else a peer sends is nothing that we could know.
 func NewCapabilities(names ...Capability) Capabilities {
-	names = slices.DeleteFunc(slices.Clone(names), func(c Capability) bool { return !capabilityForm.MatchString(string(c)) })
+	names = slices.DeleteFunc(slices.Clone(names),
+		func(c Capability) bool { return !capabilityForm.MatchString(string(c)) })
 	slices.Sort(names)
 	if names = slices.Compact(names); len(names) == 0 {
 		return Capabilities{}

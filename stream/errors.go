@@ -111,7 +111,8 @@ const (
 // ParseRefusalKind maps what it does not know to RefusalUnknown.
 func ParseRefusalKind(s string) RefusalKind {
 	switch k := RefusalKind(s); k {
-	case RefusalInvalid, RefusalNotOwned, RefusalUnavailable, RefusalHeld, RefusalOutdated, RefusalUnsupported, RefusalDenied, RefusalNotCascaded, RefusalOverLimit:
+	case RefusalInvalid, RefusalNotOwned, RefusalUnavailable, RefusalHeld, RefusalOutdated, RefusalUnsupported,
+		RefusalDenied, RefusalNotCascaded, RefusalOverLimit:
 		return k
 	}
 	return RefusalUnknown

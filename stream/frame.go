@@ -206,7 +206,8 @@ func parseAbsences(pbs []*streampb.Absence) ([]Absence, error) {
 }
 
 func parseSpokeInfo(pb *streampb.SpokeInfo) (Message, error) {
-	if pb.GetApplications() < 0 || pb.GetApis() < 0 || pb.GetResources() < 0 || pb.GetCacheSyncedUnix() < 0 || pb.GetToldUnix() < 0 {
+	if pb.GetApplications() < 0 || pb.GetApis() < 0 || pb.GetResources() < 0 || pb.GetCacheSyncedUnix() < 0 ||
+		pb.GetToldUnix() < 0 {
 		return nil, fmt.Errorf("spoke info with a negative number: %w", ViolationMalformed.Err())
 	}
 	info := SpokeInfo{Applications: pb.GetApplications(), APIs: pb.GetApis(), Resources: pb.GetResources()}
@@ -327,7 +328,8 @@ func parseDropped(paths []string) ([]string, error) {
 }
 
 func parseRefusal(pb *streampb.Refusal) *Refusal {
-	return &Refusal{Kind: ParseRefusalKind(pb.GetKind()), Message: clip(pb.GetMessage()), Awaits: clipTo(pb.GetAwaits(), maxNameBytes)}
+	return &Refusal{Kind: ParseRefusalKind(pb.GetKind()), Message: clip(pb.GetMessage()),
+		Awaits: clipTo(pb.GetAwaits(), maxNameBytes)}
 }
 
 func collectionOf(c Collection) streampb.Collection {

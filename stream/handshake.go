@@ -85,9 +85,11 @@ func ParseHello(f *streampb.Frame) (Hello, error) {
 		return Hello{}, fmt.Errorf("first frame is not hello: %w", ViolationOrder.Err())
 	}
 	if pb.GetProtocol() != Protocol {
-		return Hello{}, fmt.Errorf("%w: the agent speaks protocol %d, the principal %d: upgrade the older one", ErrIncompatible, pb.GetProtocol(), Protocol)
+		return Hello{}, fmt.Errorf("%w: the agent speaks protocol %d, the principal %d: upgrade the older one",
+			ErrIncompatible, pb.GetProtocol(), Protocol)
 	}
-	if err := bounded(pb.GetCapabilities(), pb.GetVersion(), pb.GetKubernetesClusterUid(), pb.GetKubernetesVersion(), pb.GetHubUid(), pb.GetProcess()); err != nil {
+	if err := bounded(pb.GetCapabilities(), pb.GetVersion(), pb.GetKubernetesClusterUid(), pb.GetKubernetesVersion(),
+		pb.GetHubUid(), pb.GetProcess()); err != nil {
 		return Hello{}, err
 	}
 	name, err := identity.ParseAgentName(pb.GetAgent())
@@ -119,7 +121,8 @@ func WelcomeFrame(w Welcome) *streampb.Frame {
 	return &streampb.Frame{Body: &streampb.Frame_Welcome{Welcome: &streampb.Welcome{
 		Protocol: w.Protocol, Version: w.Version, Capabilities: w.Capabilities.Names(),
 		Agent: w.Agent.String(), HubUid: w.HubUID, Connection: w.Connection, ChildApplications: w.Children,
-		Credential: w.Proof, Nonce: []byte(w.Nonce), ProveAgainSeconds: uint32(min(w.ProveAgain, MaxProveAgain) / time.Second),
+		Credential: w.Proof, Nonce: []byte(w.Nonce),
+		ProveAgainSeconds: uint32(min(w.ProveAgain, MaxProveAgain) / time.Second),
 	}}}
 }
 
@@ -131,7 +134,8 @@ func ParseWelcome(f *streampb.Frame) (Welcome, error) {
 		return Welcome{}, fmt.Errorf("first frame is not welcome: %w", ViolationOrder.Err())
 	}
 	if pb.GetProtocol() != Protocol {
-		return Welcome{}, fmt.Errorf("%w: the principal speaks protocol %d, the agent %d: upgrade the older one", ErrIncompatible, pb.GetProtocol(), Protocol)
+		return Welcome{}, fmt.Errorf("%w: the principal speaks protocol %d, the agent %d: upgrade the older one",
+			ErrIncompatible, pb.GetProtocol(), Protocol)
 	}
 	if err := bounded(pb.GetCapabilities(), pb.GetVersion(), pb.GetHubUid(), pb.GetConnection()); err != nil {
 		return Welcome{}, err

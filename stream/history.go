@@ -16,10 +16,12 @@ func historyOf(h History) *streampb.History {
 
 func parseHistory(pb *streampb.History) (History, error) {
 	if len(pb.GetId()) > maxIDBytes || len(pb.GetToken()) > maxIDBytes {
-		return History{}, fmt.Errorf("history of %d and %d bytes: %w", len(pb.GetId()), len(pb.GetToken()), ViolationMalformed.Err())
+		return History{}, fmt.Errorf("history of %d and %d bytes: %w", len(pb.GetId()), len(pb.GetToken()),
+			ViolationMalformed.Err())
 	}
 	if !printable(pb.GetId()) || !printable(pb.GetToken()) {
-		return History{}, fmt.Errorf("history %q and %q is not printable ascii: %w", pb.GetId(), pb.GetToken(), ViolationMalformed.Err())
+		return History{}, fmt.Errorf("history %q and %q is not printable ascii: %w", pb.GetId(), pb.GetToken(),
+			ViolationMalformed.Err())
 	}
 	return History{ID: pb.GetId(), Token: pb.GetToken(), Revision: pb.GetRevision()}, nil
 }

@@ -24,7 +24,8 @@ func (k ResourceKey) String() string {
 
 // Compare orders keys by kind, namespace and name.
 func (k ResourceKey) Compare(other ResourceKey) int {
-	return cmp.Or(cmp.Compare(k.Kind, other.Kind), cmp.Compare(k.Namespace, other.Namespace), cmp.Compare(k.Name, other.Name))
+	return cmp.Or(cmp.Compare(k.Kind, other.Kind), cmp.Compare(k.Namespace, other.Namespace),
+		cmp.Compare(k.Name, other.Name))
 }
 
 // EntryKey names one entry of one collection in the terms of the wire, which

@@ -78,7 +78,8 @@ func (a Admission) Bars(app object.Object, m mapping.Map, clusterProject string)
 	namespace := object.StringAt(destination, "namespace")
 	switch {
 	case !permitsAgent(m, a.destinations, namespace):
-		return fmt.Sprintf("%s does not permit namespace %s of agent %s (spec.destinations)", project, object.Told(namespace), m.Agent)
+		return fmt.Sprintf("%s does not permit namespace %s of agent %s (spec.destinations)", project, object.Told(namespace),
+			m.Agent)
 	case a.onlyScoped && clusterProject != a.project:
 		return fmt.Sprintf("%s permits clusters alone that are scoped to it (spec.permitOnlyProjectScopedClusters), and that of agent %s is not", project, m.Agent)
 	}
@@ -92,7 +93,8 @@ func permitsAgent(m mapping.Map, destinations []any, namespace string) bool {
 	permitted := false
 	for _, d := range destinations {
 		destination, _ := d.(map[string]any)
-		name, server, within := object.StringAt(destination, "name"), object.StringAt(destination, "server"), object.StringAt(destination, "namespace")
+		name, server, within := object.StringAt(destination, "name"), object.StringAt(destination, "server"),
+			object.StringAt(destination, "namespace")
 		if agent := mapping.AgentGlob(server); agent != "" && glob.Matches(agent, m.Agent.String()) {
 			server = m.ClusterServer
 		}
@@ -102,7 +104,8 @@ func permitsAgent(m mapping.Map, destinations []any, namespace string) bool {
 		switch {
 		case (named || served) && inside:
 			permitted = true
-		case !named && glob.Negated(name), !served && glob.Negated(server) && inside, !inside && glob.Negated(within) && served:
+		case !named && glob.Negated(name), !served && glob.Negated(server) && inside, !inside && glob.Negated(within) &&
+			served:
 			return false
 		}
 	}
@@ -190,8 +193,10 @@ type Gates struct {
 // NewGates returns the gates of no Application.
 func NewGates() Gates {
 	return Gates{
-		project: map[stream.ResourceKey]string{}, Named: map[string]map[stream.ResourceKey]struct{}{}, Made: map[string]Admission{},
-		Stale: map[string]bool{}, Barred: map[stream.ResourceKey]string{}, scoped: map[stream.ResourceKey]struct{ project, url string }{},
+		project: map[stream.ResourceKey]string{}, Named: map[string]map[stream.ResourceKey]struct{}{},
+		Made:  map[string]Admission{},
+		Stale: map[string]bool{}, Barred: map[stream.ResourceKey]string{},
+		scoped: map[stream.ResourceKey]struct{ project, url string }{},
 	}
 }
 
@@ -232,7 +237,8 @@ func (g Gates) Doubt(project string) {
 func (g Gates) Scope(key stream.ResourceKey, secret *object.Object) {
 	before, now := g.scoped[key], struct{ project, url string }{}
 	if secret != nil && secret.Label(object.SecretTypeKey) == object.RepositoryType {
-		now.project, now.url = object.SecretField(secret.Child("data"), "project"), object.SecretField(secret.Child("data"), "url")
+		now.project, now.url = object.SecretField(secret.Child("data"), "project"),
+			object.SecretField(secret.Child("data"), "url")
 	}
 	if now == before {
 		return

@@ -19,7 +19,8 @@ func NewHubProjects(namespace string, projects, secrets []map[string]any, settin
 	p := HubProjects{projects: map[string]object.Object{}, gates: NewGates()}
 	named := func(kind stream.Kind, fields map[string]any) object.Object {
 		metadata, _ := fields["metadata"].(map[string]any)
-		return object.Object{Key: stream.ResourceKey{Kind: kind, Namespace: namespace, Name: object.StringAt(metadata, "name")}, Fields: fields}
+		return object.Object{Key: stream.ResourceKey{Kind: kind, Namespace: namespace,
+			Name: object.StringAt(metadata, "name")}, Fields: fields}
 	}
 	for _, fields := range projects {
 		o := named(stream.AppProject, fields)

@@ -39,7 +39,8 @@ const (
 
 func (k Keeper) key(of stream.ResourceKey, uid string) stream.ResourceKey {
 	sum := sha256.Sum256([]byte(of.String() + "\x00" + uid))
-	return stream.ResourceKey{Kind: stream.Secret, Namespace: k.Namespace, Name: foundPrefix + hex.EncodeToString(sum[:12])}
+	return stream.ResourceKey{Kind: stream.Secret, Namespace: k.Namespace,
+		Name: foundPrefix + hex.EncodeToString(sum[:12])}
 }
 
 // Keep returns once raw is durable, which is what was found in o. When something is kept

@@ -140,7 +140,8 @@ func (r *Remains) remove(ctx context.Context, key, of stream.ResourceKey) error 
 	if err := k.remove(ctx, key, kept.UID, kept.ResourceVersion); err != nil {
 		return fmt.Errorf("remove %s: %w", key, err)
 	}
-	r.Log.Info().Stringer("resource", of).Str("secret", key.Name).Msg("adopted object is gone, what was found there before it was adopted is removed")
+	r.Log.Info().Stringer("resource", of).Str("secret", key.Name).
+		Msg("adopted object is gone, what was found there before it was adopted is removed")
 	return nil
 }
 

@@ -74,8 +74,10 @@ func (r Rules) ForSpoke(o object.Object) (any, bool) {
 	}
 	spec["destinations"] = kept
 	object.SetList(spec, "sourceNamespaces", sources)
-	object.SetList(spec, "syncWindows", windowsFor(object.ListAt(spec, "syncWindows"), r.isCluster, []string{object.InClusterName, object.InClusterServer}))
-	object.SetList(spec, "destinationServiceAccounts", accountsFor(object.ListAt(spec, "destinationServiceAccounts"), r.isServer, object.InClusterServer))
+	object.SetList(spec, "syncWindows",
+		windowsFor(object.ListAt(spec, "syncWindows"), r.isCluster, []string{object.InClusterName, object.InClusterServer}))
+	object.SetList(spec, "destinationServiceAccounts",
+		accountsFor(object.ListAt(spec, "destinationServiceAccounts"), r.isServer, object.InClusterServer))
 	appspec.LeaveOut(spec, func(f appspec.Field) appspec.Fate { return f.Spoke })
 	return spec, true
 }
@@ -99,7 +101,8 @@ func isInCluster(pattern string) bool {
 func withDestination(kept []any, added map[string]any) []any {
 	if slices.ContainsFunc(kept, func(k any) bool {
 		m, _ := k.(map[string]any)
-		return object.StringAt(m, "name") == object.StringAt(added, "name") && object.StringAt(m, "server") == object.StringAt(added, "server") &&
+		return object.StringAt(m, "name") == object.StringAt(added, "name") &&
+			object.StringAt(m, "server") == object.StringAt(added, "server") &&
 			object.StringAt(m, "namespace") == object.StringAt(added, "namespace")
 	}) {
 		return kept
@@ -153,7 +156,8 @@ func (r Rules) Mirror(project string, spec map[string]any) map[string]any {
 	kept := []any{}
 	for _, d := range destinations {
 		m, ok := d.(map[string]any)
-		if ok && !strings.HasPrefix(object.StringAt(m, "name"), "!") && !strings.HasPrefix(object.StringAt(m, "server"), "!") {
+		if ok && !strings.HasPrefix(object.StringAt(m, "name"), "!") &&
+			!strings.HasPrefix(object.StringAt(m, "server"), "!") {
 			// A server of "*" beside the name would admit every cluster: Argo CD takes
 			// either.
 			m["name"] = r.Agent.String()
@@ -166,10 +170,12 @@ func (r Rules) Mirror(project string, spec map[string]any) map[string]any {
 	if spec["roles"] = roles; len(roles) == 0 {
 		delete(spec, "roles")
 	}
-	object.SetList(spec, "syncWindows", windowsFor(object.ListAt(spec, "syncWindows"), isInCluster, []string{r.Agent.String()}))
-	object.SetList(spec, "destinationServiceAccounts", accountsFor(object.ListAt(spec, "destinationServiceAccounts"), func(server string) bool {
-		return glob.Matches(server, object.InClusterServer)
-	}, r.ClusterServer))
+	object.SetList(spec, "syncWindows",
+		windowsFor(object.ListAt(spec, "syncWindows"), isInCluster, []string{r.Agent.String()}))
+	object.SetList(spec, "destinationServiceAccounts",
+		accountsFor(object.ListAt(spec, "destinationServiceAccounts"), func(server string) bool {
+			return glob.Matches(server, object.InClusterServer)
+		}, r.ClusterServer))
 	appspec.LeaveOut(spec, func(f appspec.Field) appspec.Fate { return f.Hub })
 	return spec
 }

@@ -134,7 +134,8 @@ func (r Rules) mirroredPolicy(project, role, policy string) (lines []string, pro
 		return nil, "its subject is not this role"
 	case !slices.Contains(mirroredResources, resource):
 		return nil, "the hub mirrors nothing of that resource, but applications, logs and exec"
-	case !slices.Contains(mirroredActions, action) && (!actionOn.MatchString(action) || strings.Count(action, "*") > maxStars):
+	case !slices.Contains(mirroredActions, action) &&
+		(!actionOn.MatchString(action) || strings.Count(action, "*") > maxStars):
 		return nil, "it has no action that Argo CD knows"
 	case effect != "allow" && effect != "deny":
 		return nil, "its effect is neither allow nor deny"
@@ -145,7 +146,8 @@ func (r Rules) mirroredPolicy(project, role, policy string) (lines []string, pro
 	}
 	mirror := r.ProjectPrefix() + project
 	for _, o := range objects {
-		lines = append(lines, fmt.Sprintf("p, proj:%s:%s, %s, %s, %s/%s, %s", mirror, role, resource, action, mirror, o, effect))
+		lines = append(lines,
+			fmt.Sprintf("p, proj:%s:%s, %s, %s, %s/%s, %s", mirror, role, resource, action, mirror, o, effect))
 	}
 	return lines, ""
 }

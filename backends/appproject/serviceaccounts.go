@@ -29,7 +29,8 @@ func accountsFor(accounts []any, ours func(server string) bool, here string) []a
 		}
 		if !slices.ContainsFunc(kept, func(k any) bool {
 			earlier, _ := k.(map[string]any)
-			return object.StringAt(earlier, "server") == object.StringAt(account, "server") && object.StringAt(earlier, "namespace") == namespace
+			return object.StringAt(earlier, "server") == object.StringAt(account, "server") &&
+				object.StringAt(earlier, "namespace") == namespace
 		}) {
 			kept = append(kept, account)
 		}

@@ -67,7 +67,8 @@ func withWindow(kept []any, added map[string]any) []any {
 // what is not there.
 func windowIdentity(window map[string]any) []any {
 	var identity []any
-	for _, name := range []string{"kind", "schedule", "duration", "timeZone", "andOperator", "applications", "namespaces", "clusters"} {
+	for _, name := range []string{"kind", "schedule", "duration", "timeZone", "andOperator", "applications", "namespaces",
+		"clusters"} {
 		value := window[name]
 		if appspec.IsZero(value) {
 			value = nil

@@ -74,7 +74,8 @@ func Fields(kind stream.Kind) []Field {
 }
 
 var projectFields = []Field{
-	same(spec, "sourceRepos clusterResourceWhitelist clusterResourceBlacklist namespaceResourceWhitelist namespaceResourceBlacklist").
+	same(spec,
+		"sourceRepos clusterResourceWhitelist clusterResourceBlacklist namespaceResourceWhitelist namespaceResourceBlacklist").
 		because("with those of global projects"),
 	same(of("clusterResourceWhitelist[]", "clusterResourceBlacklist[]"), "group kind name"),
 	same(of("namespaceResourceWhitelist[]", "namespaceResourceBlacklist[]"), "group kind"),
@@ -88,41 +89,51 @@ var projectFields = []Field{
 	same(of("sourceIntegrity.git.policies[]"), "repos gpg"),
 	same(of("sourceIntegrity.git.policies[].repos[]"), "url"),
 	same(of("sourceIntegrity.git.policies[].gpg"), "mode keys"),
-	rewritten(spec, "destinations").because("those of the agent alone, with those of global projects; on the hub none that denies"),
+	rewritten(spec, "destinations").
+		because("those of the agent alone, with those of global projects; on the hub none that denies"),
 	rewritten(of("destinations[]"), "name server").because("the agent's cluster has other names there"),
 	same(of("destinations[]"), "namespace"),
-	rewritten(spec, "sourceNamespaces").because("the agent's own, as they are named there; none for the namespace of a spoke's Argo CD, which every project admits"),
-	rewritten(spec, "syncWindows").because("those that can match the agent's cluster, with those of global projects; what is the same there becomes one"),
+	rewritten(spec, "sourceNamespaces").
+		because("the agent's own, as they are named there; none for the namespace of a spoke's Argo CD, which every project admits"),
+	rewritten(spec, "syncWindows").
+		because("those that can match the agent's cluster, with those of global projects; what is the same there becomes one"),
 	rewritten(of("syncWindows[]"), "clusters").because("the agent's cluster has other names there"),
 	same(of("syncWindows[]"), "kind schedule duration timeZone applications namespaces andOperator description"),
 	same(of("syncWindows[]"), "manualSync syncOverrun").because("of windows that become one only if all have it"),
 	rewritten(spec, "destinationServiceAccounts").because("those of the agent's cluster, with those of global projects"),
 	rewritten(of("destinationServiceAccounts[]"), "server").because("the agent's cluster has another there"),
 	same(of("destinationServiceAccounts[]"), "namespace defaultServiceAccount"),
-	leftOut(spec, "permitOnlyProjectScopedClusters").because("answered where the project is: one that does not permit the agent's cluster is not sent"),
-	{In: spec, Names: words("roles"), Spoke: LeftOut, Hub: Rewritten, Why: "for the people of the side where the project is; on the hub only if the Agent has `spec.projectRoles: mirror`"},
-	{In: of("roles[]"), Names: words("name description policies groups"), Spoke: LeftOut, Hub: Rewritten, Why: "about the mirror, in namespaces of the agent; a role that says anything else is left out"},
+	leftOut(spec, "permitOnlyProjectScopedClusters").
+		because("answered where the project is: one that does not permit the agent's cluster is not sent"),
+	{In: spec, Names: words("roles"), Spoke: LeftOut, Hub: Rewritten,
+		Why: "for the people of the side where the project is; on the hub only if the Agent has `spec.projectRoles: mirror`"},
+	{In: of("roles[]"), Names: words("name description policies groups"), Spoke: LeftOut, Hub: Rewritten,
+		Why: "about the mirror, in namespaces of the agent; a role that says anything else is left out"},
 	leftOut(of("roles[]"), "jwtTokens").because("tokens are of the side whose key signs them"),
 }
 
 var applicationFields = []Field{
-	{In: spec, Names: words("project"), Spoke: Same, Hub: Rewritten, Why: "on the hub an autonomous agent's projects begin with its name"},
+	{In: spec, Names: words("project"), Spoke: Same, Hub: Rewritten,
+		Why: "on the hub an autonomous agent's projects begin with its name"},
 	rewritten(spec, "destination"),
 	rewritten(of("destination"), "name server").because("the agent's cluster has other names there"),
 	same(of("destination"), "namespace"),
 	same(spec, "source sources sourceHydrator syncPolicy ignoreDifferences info revisionHistoryLimit").
 		because("on a spoke in Argo CD's normal form: without blocks that say nothing"),
-	same(of("source", "sources[]"), "repoURL path targetRevision chart ref name tagPrefix helm kustomize directory plugin"),
+	same(of("source", "sources[]"),
+		"repoURL path targetRevision chart ref name tagPrefix helm kustomize directory plugin"),
 	same(of("sourceHydrator"), "drySource syncSource hydrateTo"),
 	same(of("sourceHydrator.drySource"), "repoURL path targetRevision helm kustomize directory plugin"),
 	same(of("sourceHydrator.syncSource"), "repoURL targetBranch path"),
 	same(of("sourceHydrator.hydrateTo"), "targetBranch"),
-	same(tool("helm"), "valueFiles parameters releaseName values fileParameters version passCredentials ignoreMissingValueFiles skipCrds "+
-		"valuesObject namespace kubeVersion apiVersions skipTests skipSchemaValidation"),
+	same(tool("helm"),
+		"valueFiles parameters releaseName values fileParameters version passCredentials ignoreMissingValueFiles skipCrds "+
+			"valuesObject namespace kubeVersion apiVersions skipTests skipSchemaValidation"),
 	same(tool("helm.parameters[]"), "name value forceString"),
 	same(tool("helm.fileParameters[]"), "name path"),
-	same(tool("kustomize"), "namePrefix nameSuffix images commonLabels version commonAnnotations forceCommonLabels forceCommonAnnotations namespace "+
-		"commonAnnotationsEnvsubst replicas patches components ignoreMissingComponents labelWithoutSelector kubeVersion apiVersions labelIncludeTemplates"),
+	same(tool("kustomize"),
+		"namePrefix nameSuffix images commonLabels version commonAnnotations forceCommonLabels forceCommonAnnotations namespace "+
+			"commonAnnotationsEnvsubst replicas patches components ignoreMissingComponents labelWithoutSelector kubeVersion apiVersions labelIncludeTemplates"),
 	same(tool("kustomize.replicas[]"), "name count"),
 	same(tool("kustomize.patches[]"), "path patch target options"),
 	same(tool("kustomize.patches[].target"), "group version kind name namespace annotationSelector labelSelector"),

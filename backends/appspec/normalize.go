@@ -36,7 +36,8 @@ func Normalize(spec map[string]any) {
 	if project, ok := spec["project"].(string); ok && project == "" {
 		spec["project"] = object.DefaultProjectName
 	}
-	if policy, ok := spec["syncPolicy"].(map[string]any); ok && IsZero(policy["syncOptions"]) && !hasAny(policy, syncPolicyFields, isThere) {
+	if policy, ok := spec["syncPolicy"].(map[string]any); ok && IsZero(policy["syncOptions"]) &&
+		!hasAny(policy, syncPolicyFields, isThere) {
 		delete(spec, "syncPolicy")
 	}
 	sources, _ := spec["sources"].([]any)
@@ -54,7 +55,8 @@ func normalizeSource(source map[string]any) {
 	if kustomize, ok := source["kustomize"].(map[string]any); ok && !hasAny(kustomize, kustomizeFields, IsSet) {
 		delete(source, "kustomize")
 	}
-	if helm, ok := source["helm"].(map[string]any); ok && !isThere(helm["valuesObject"]) && !hasAny(helm, helmFields, IsSet) {
+	if helm, ok := source["helm"].(map[string]any); ok && !isThere(helm["valuesObject"]) &&
+		!hasAny(helm, helmFields, IsSet) {
 		delete(source, "helm")
 	}
 	directory, ok := source["directory"].(map[string]any)

@@ -15,7 +15,8 @@ import (
 var (
 	operationFields = []string{"sync", "initiatedBy", "info", "retry"}
 	syncFields      = []string{
-		"revision", "revisions", "source", "sources", "resources", "prune", "dryRun", "syncStrategy", "syncOptions", "autoHealAttemptsCount",
+		"revision", "revisions", "source", "sources", "resources", "prune", "dryRun", "syncStrategy", "syncOptions",
+		"autoHealAttemptsCount",
 	}
 )
 
@@ -63,7 +64,8 @@ func sourcesOf(spec map[string]any) (sources []map[string]any, several bool) {
 		if repo == "" {
 			repo = object.StringAt(dry, "repoURL")
 		}
-		return []map[string]any{{"repoURL": repo, "path": object.StringAt(synced, "path"), "targetRevision": object.StringAt(synced, "targetBranch")}}, false
+		return []map[string]any{{"repoURL": repo, "path": object.StringAt(synced, "path"),
+			"targetRevision": object.StringAt(synced, "targetBranch")}}, false
 	}
 	for _, s := range object.ListAt(spec, "sources") {
 		source, _ := s.(map[string]any)
@@ -87,7 +89,8 @@ func sameSources(in map[string]any, own []map[string]any, several bool) bool {
 	if len(list) == 0 {
 		return in["source"] == nil
 	}
-	return IsZero(sourceForm(in["source"])) && slices.EqualFunc(list, own, func(a any, b map[string]any) bool { return SameSource(a, b) })
+	return IsZero(sourceForm(in["source"])) &&
+		slices.EqualFunc(list, own, func(a any, b map[string]any) bool { return SameSource(a, b) })
 }
 
 // SameSource reports whether Argo CD takes two sources of an Application, as decoded JSON,
@@ -162,7 +165,8 @@ func revisionsOf(sync map[string]any, sources int, several bool) ([]string, bool
 // targets reports whether a revision is the one that a source names itself.
 func targets(source map[string]any, revision string) bool {
 	target := object.StringAt(source, "targetRevision")
-	if target == "" && object.StringAt(source, "chart") == "" && !strings.HasPrefix(object.StringAt(source, "repoURL"), "oci://") {
+	if target == "" && object.StringAt(source, "chart") == "" &&
+		!strings.HasPrefix(object.StringAt(source, "repoURL"), "oci://") {
 		target = "HEAD"
 	}
 	return target == revision
@@ -173,7 +177,8 @@ func targets(source map[string]any, revision string) bool {
 func resolved(o object.Object, own []map[string]any, several bool) []string {
 	shown, compared := o.Child("status", "sync"), o.Child("status", "sync", "comparedTo")
 	// Argo CD writes an empty source beside several, so both are there.
-	if compared == nil || several && len(object.ListAt(compared, "sources")) == 0 || !several && compared["source"] == nil ||
+	if compared == nil || several && len(object.ListAt(compared, "sources")) == 0 ||
+		!several && compared["source"] == nil ||
 		!sameSources(compared, own, several) {
 		return nil
 	}

@@ -27,9 +27,10 @@ var keptEmpty = pathSet(
 	// not mean the same when it is absent.
 	words("syncPolicy.automated syncPolicy.automated.enabled syncPolicy.retry syncPolicy.retry.backoff syncPolicy.retry.backoff.factor"),
 	words("syncPolicy.managedNamespaceMetadata info[].name info[].value ignoreDifferences[].kind"),
-	tool("helm", "helm.valuesObject", "kustomize", "kustomize.replicas[].name", "kustomize.replicas[].count", "kustomize.patches[].target",
-		"directory", "directory.jsonnet.extVars[].name", "directory.jsonnet.extVars[].value",
-		"directory.jsonnet.tlas[].name", "directory.jsonnet.tlas[].value", "plugin", "plugin.env[].name", "plugin.env[].value",
+	tool("helm", "helm.valuesObject", "kustomize", "kustomize.replicas[].name", "kustomize.replicas[].count",
+		"kustomize.patches[].target", "directory", "directory.jsonnet.extVars[].name", "directory.jsonnet.extVars[].value",
+		"directory.jsonnet.tlas[].name", "directory.jsonnet.tlas[].value", "plugin", "plugin.env[].name",
+		"plugin.env[].value",
 		"plugin.parameters[].name", "plugin.parameters[].string", "plugin.parameters[].map", "plugin.parameters[].array"),
 	of("source.repoURL", "sources[].repoURL"),
 )
@@ -37,7 +38,8 @@ var keptEmpty = pathSet(
 // keptWhole are those in which everything is kept as it is: maps of what people name, and
 // values that no type of Argo CD describes.
 var keptWhole = pathSet(
-	tool("helm.valuesObject", "kustomize.commonLabels", "kustomize.commonAnnotations", "kustomize.patches[].options", "plugin.parameters[].map"),
+	tool("helm.valuesObject", "kustomize.commonLabels", "kustomize.commonAnnotations", "kustomize.patches[].options",
+		"plugin.parameters[].map"),
 	of("syncPolicy.managedNamespaceMetadata.labels", "syncPolicy.managedNamespaceMetadata.annotations"),
 )
 

@@ -329,7 +329,8 @@ func serverMetadata(s *suite) {
 	if got := s.metadata(updated).Generation; got != 2 {
 		s.Errorf("Update() has generation %d, want 2", got)
 	}
-	for name, got := range map[string]backends.Object{"Create()": created, "Update()": updated, "Read()": s.read(key), "Get()": s.cached(key, updated.ResourceVersion)} {
+	for name, got := range map[string]backends.Object{"Create()": created, "Update()": updated, "Read()": s.read(key),
+		"Get()": s.cached(key, updated.ResourceVersion)} {
 		if bytes.Contains(got.Raw, []byte("managedFields")) {
 			s.Errorf("%s has managedFields: %s", name, got.Raw)
 		}
@@ -369,9 +370,12 @@ func unknownFields(s *suite) {
 	}
 	content := application(key).
 		meta("annotations", object{"example.com/anything": "{\"a\": [1, 2]}\n"}).
-		specWith("source", object{"repoURL": "https://example.com/r.git", "path": "p", "helm": object{"valuesObject": values}}).
+		specWith("source",
+			object{"repoURL": "https://example.com/r.git", "path": "p", "helm": object{"valuesObject": values}}).
 		specWith("ignoreDifferences", []any{object{"kind": "Deployment", "jsonPointers": []any{"/spec/replicas"}}}).
-		with("status", object{"sync": object{"status": "OutOfSync"}, "resources": []any{object{"kind": "Service", "name": "x", "version": "v1"}}}).
+		with("status",
+			object{"sync": object{"status": "OutOfSync"},
+				"resources": []any{object{"kind": "Service", "name": "x", "version": "v1"}}}).
 		with("operation", object{"sync": object{"revision": "abc"}})
 	created := s.create(key, content)
 	s.sameContent("Create()", created.Raw, content)
@@ -761,7 +765,8 @@ func (s *suite) increment(key stream.ResourceKey) bool {
 			s.Errorf("count: %v", err)
 			return false
 		}
-		_, err = s.store.Update(s.Context(), current, application(key).meta("annotations", object{"count": strconv.Itoa(count + 1)}).json())
+		_, err = s.store.Update(s.Context(), current, application(key).
+			meta("annotations", object{"count": strconv.Itoa(count + 1)}).json())
 		switch {
 		case err == nil:
 			return true
@@ -825,7 +830,8 @@ func foreignKeys(s *suite) {
 		s.wantError(fmt.Sprintf("Read(%+v)", key), err, stream.ErrRefused)
 		_, err = s.store.Create(s.Context(), key, application(key).json())
 		s.wantError(fmt.Sprintf("Create(%+v)", key), err, stream.ErrRefused)
-		_, err = s.store.Update(s.Context(), backends.Object{Key: key, UID: "x", ResourceVersion: "1"}, application(key).json())
+		_, err = s.store.Update(s.Context(), backends.Object{Key: key, UID: "x", ResourceVersion: "1"}, application(key).
+			json())
 		s.wantError(fmt.Sprintf("Update(%+v)", key), err, stream.ErrRefused)
 		err = s.store.Delete(s.Context(), key, backends.Preconditions{})
 		s.wantError(fmt.Sprintf("Delete(%+v)", key), err, stream.ErrRefused)

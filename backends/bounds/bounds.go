@@ -28,7 +28,8 @@ type Bounds struct {
 
 // Default are those of a peer of which no one said anything.
 func Default() Bounds {
-	return Bounds{Applications: 1000, AppProjects: 50, ApplicationBytes: 1 << 20, AppProjectBytes: 64 << 10, TotalBytes: 256 << 20}
+	return Bounds{Applications: 1000, AppProjects: 50, ApplicationBytes: 1 << 20, AppProjectBytes: 64 << 10,
+		TotalBytes: 256 << 20}
 }
 
 // smallBytes is the size up to which an object that is there grows beyond TotalBytes.
@@ -57,7 +58,8 @@ func (r Room) Admits(side stream.Side, kind stream.Kind, writes []ownership.Writ
 }
 
 func (r Room) admit(side stream.Side, kind stream.Kind, isNew bool, size, before int) *stream.Refusal {
-	most, number, sizeKey, numberKey := r.Bounds.ApplicationBytes, r.Bounds.Applications, "applicationBytes", "applications"
+	most, number, sizeKey, numberKey := r.Bounds.ApplicationBytes, r.Bounds.Applications, "applicationBytes",
+		"applications"
 	if kind == stream.AppProject {
 		most, number, sizeKey, numberKey = r.Bounds.AppProjectBytes, r.Bounds.AppProjects, "appProjectBytes", "appProjects"
 	}
@@ -66,8 +68,11 @@ func (r Room) admit(side stream.Side, kind stream.Kind, isNew bool, size, before
 		return overLimit(side, numberKey, fmt.Sprintf("there are %d %ss already, and may be %d", r.others, kind, number))
 	case most > 0 && size > most && before <= most:
 		return overLimit(side, sizeKey, fmt.Sprintf("it has %d bytes, and one %s may have %d", size, kind, most))
-	case r.Bounds.TotalBytes > 0 && size > before && r.bytes+int64(size) > r.Bounds.TotalBytes && (isNew || size > smallBytes):
-		return overLimit(side, "totalBytes", fmt.Sprintf("with its %d bytes all objects would have %d, and may have %d", size, r.bytes+int64(size), r.Bounds.TotalBytes))
+	case r.Bounds.TotalBytes > 0 && size > before && r.bytes+int64(size) > r.Bounds.TotalBytes &&
+		(isNew || size > smallBytes):
+		return overLimit(side, "totalBytes",
+			fmt.Sprintf("with its %d bytes all objects would have %d, and may have %d", size, r.bytes+int64(size),
+				r.Bounds.TotalBytes))
 	}
 	return nil
 }
@@ -106,7 +111,8 @@ func Applies(e stream.Event) bool {
 // WithoutResources returns the event without the resources of its status, which says so;
 // false when there are none.
 func WithoutResources(e stream.Event) (stream.Event, bool) {
-	if e.Key.Collection != stream.Statuses && e.Key.Collection != stream.Children || !bytes.Contains(e.Data, []byte(`"resources"`)) {
+	if e.Key.Collection != stream.Statuses && e.Key.Collection != stream.Children ||
+		!bytes.Contains(e.Data, []byte(`"resources"`)) {
 		return e, false
 	}
 	data, refusal := object.ContentOf(e, "the status")

@@ -12,7 +12,8 @@ const keepInterval = time.Minute
 // Keep writes each minute, until ctx is done, what is left of a budget where that differs from
 // what was written: unsaid returns it, and whether it does. A write that fails is told and
 // follows in the next minute.
-func Keep[L any](ctx context.Context, unsaid func(said L, now time.Time) (next L, due bool), write func(context.Context, L) error, failed func(error)) error {
+func Keep[L any](ctx context.Context, unsaid func(said L, now time.Time) (next L, due bool),
+	write func(context.Context, L) error, failed func(error)) error {
 	again := time.NewTicker(keepInterval)
 	defer again.Stop()
 	var said L

@@ -278,7 +278,9 @@ func (t *tally) applyLimit(a *agentTally, now time.Time) {
 		return
 	}
 	if asked, base := a.sum(now); tooManyCascades(asked, base, a.limit) {
-		t.hold(a, fmt.Sprintf("more than %d and more than half of the agent's Applications are asked to go with their workloads", a.limit))
+		t.hold(a,
+			fmt.Sprintf("more than %d and more than half of the agent's Applications are asked to go with their workloads",
+				a.limit))
 	}
 	if t.filling > 0 {
 		return
@@ -286,7 +288,8 @@ func (t *tally) applyLimit(a *agentTally, now time.Time) {
 	if asked, base := t.total(now); tooManyCascades(asked, base, Few) {
 		for _, other := range t.agents {
 			if len(other.asked) > 0 {
-				t.hold(other, fmt.Sprintf("more than %d and more than half of the Applications of all agents are asked to go with their workloads", Few))
+				t.hold(other,
+					fmt.Sprintf("more than %d and more than half of the Applications of all agents are asked to go with their workloads", Few))
 			}
 		}
 	}

@@ -21,7 +21,8 @@ import (
 // revision of an object that is there does not go back. In another history
 // nothing is compared, and while the history is not known only by overtaken.
 func (m Marks) Outdated(e stream.Event, current *object.Object) *stream.Refusal {
-	if m.Side != stream.Spoke || m.HistoryID == "" || e.Revision == 0 || current == nil || !m.IsCopy(*current) || !m.OfThisHub(*current) {
+	if m.Side != stream.Spoke || m.HistoryID == "" || e.Revision == 0 || current == nil || !m.IsCopy(*current) ||
+		!m.OfThisHub(*current) {
 		return nil
 	}
 	rec, _ := record.Of(*current)
@@ -111,11 +112,13 @@ func (m Marks) Spares(e stream.Event, current *object.Object) *stream.Refusal {
 	rec, _ := record.Of(*current)
 	switch {
 	case current.Annotation(object.SourceUIDKey) != e.Deleted:
-		return &stream.Refusal{Kind: stream.RefusalOutdated, Message: "the object that was deleted is not the one of which this is a copy"}
+		return &stream.Refusal{Kind: stream.RefusalOutdated,
+			Message: "the object that was deleted is not the one of which this is a copy"}
 	case e.Revision != 0 && m.HistoryID != "" && rec.History == m.HistoryID && rec.Revision > e.Revision:
 		return &stream.Refusal{
-			Kind:    stream.RefusalOutdated,
-			Message: fmt.Sprintf("it was deleted at revision %d, and this is a copy of what was read at revision %d", e.Revision, rec.Revision),
+			Kind: stream.RefusalOutdated,
+			Message: fmt.Sprintf("it was deleted at revision %d, and this is a copy of what was read at revision %d", e.Revision,
+				rec.Revision),
 		}
 	}
 	return nil

@@ -75,7 +75,8 @@ func (m Marks) Unsendable(o object.Object) string {
 	case m.Divided():
 		return "the destination names agent " + m.Agent.String() + " and a server; it may name only one of the two"
 	}
-	return "the destination is not agent " + m.Agent.String() + ", to whose namespace the Application belongs; set destination.name to " + m.Agent.String()
+	return "the destination is not agent " + m.Agent.String() +
+		", to whose namespace the Application belongs; set destination.name to " + m.Agent.String()
 }
 
 // IsChild reports whether a hub object is the mirror of a child application.
@@ -125,13 +126,15 @@ func (m Marks) TakenDown(o object.Object) bool {
 // SpeaksOf reports whether an Application is one of which both sides have something, so that
 // what the spoke's Argo CD says of it is for the hub.
 func (m Marks) SpeaksOf(o object.Object) bool {
-	return o.Label(object.IgnoreSyncKey) != "true" && (m.UIDIn(stream.Statuses, o) != "" || m.UIDIn(stream.Children, o) != "")
+	return o.Label(object.IgnoreSyncKey) != "true" &&
+		(m.UIDIn(stream.Statuses, o) != "" || m.UIDIn(stream.Children, o) != "")
 }
 
 // WasSent reports whether a hub Application was the agent's, as it was last. That it was
 // being deleted, with its workloads or without, makes no difference.
 func (m Marks) WasSent(o object.Object) bool {
-	return m.Sources(stream.Applications) && o.Label(object.IgnoreSyncKey) != "true" && m.UIDIn(stream.Applications, o) != "" && m.Unsendable(o) == ""
+	return m.Sources(stream.Applications) && o.Label(object.IgnoreSyncKey) != "true" &&
+		m.UIDIn(stream.Applications, o) != "" && m.Unsendable(o) == ""
 }
 
 // ShowsSpoke reports whether the status of an Application of the hub is what the spoke says.

@@ -55,7 +55,8 @@ func (m Marks) OthersCopy(o object.Object) *stream.Refusal {
 	case o.Key.Kind == stream.ConfigMap || !record.Has(o):
 		return nil
 	case m.IsCopy(o) && m.ofFormerHub(o) && !m.Inherits:
-		return of("hub " + hub + ", which the agent had before; it becomes this hub's once the deletions held for the broken history are accepted")
+		return of("hub " + hub +
+			", which the agent had before; it becomes this hub's once the deletions held for the broken history are accepted")
 	case m.IsCopy(o):
 		return nil
 	case !m.OfThisHub(o):
@@ -127,7 +128,8 @@ const Recreate = "recreate"
 // is.
 func (m Marks) Recreates(e stream.Event, current object.Object, annotations map[string]any) bool {
 	rec, _ := record.Of(current)
-	return rec.Adopted == "" && current.Key.Kind == stream.Application && annotations[object.MismatchPolicyKey] == Recreate &&
+	return rec.Adopted == "" && current.Key.Kind == stream.Application &&
+		annotations[object.MismatchPolicyKey] == Recreate &&
 		m.IsCopy(current) && current.Annotation(object.SourceUIDKey) != e.Version.SourceUID
 }
 

@@ -18,8 +18,8 @@ import (
 )
 
 // OrphanedMirrors are mirrors on the hub that no link keeps any more, since the namespaces of
-// their agent are others now, or the name of a project another agent's. They leave the hub without their workloads; where they
-// belong they are made again.
+// their agent are others now, or the name of a project another agent's. They leave the hub without their workloads;
+// where they belong they are made again.
 type OrphanedMirrors struct {
 	Store backends.Store
 	// Namespace is where Argo CD's own objects are.
@@ -63,7 +63,8 @@ func (s OrphanedMirrors) plan(o object.Object) (writes []ownership.Write, waits 
 		return nil, false
 	}
 	if !o.Deleting() {
-		rules := ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Hub, Mode: stream.Autonomous, Agent: name, Namespace: s.Namespace}}, Now: time.Now()}
+		rules := ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Hub, Mode: stream.Autonomous, Agent: name,
+			Namespace: s.Namespace}}, Now: time.Now()}
 		writes, refusal := rules.LeaveHub(o)
 		return writes, refusal != nil
 	}

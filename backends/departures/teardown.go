@@ -194,7 +194,8 @@ func carryOut(ctx context.Context, k adopted.Keeper, o backends.Object, p plan) 
 	return nil
 }
 
-func write(ctx context.Context, k adopted.Keeper, o backends.Object, kept *object.Found, writes []ownership.Write) error {
+func write(ctx context.Context, k adopted.Keeper, o backends.Object, kept *object.Found,
+	writes []ownership.Write) error {
 	for _, w := range writes {
 		var err error
 		switch w.Op {

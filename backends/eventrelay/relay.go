@@ -71,7 +71,8 @@ func (r *Relay) Add(e appevents.Event) {
 
 // Next is the message that a spoke may send now; without events for none. namespace is
 // that of an Application on the wire, ours reports whether the hub shows it.
-func (r *Relay) Next(now time.Time, namespace func(stream.ResourceKey) (wire string, ours bool)) stream.ApplicationEvents {
+func (r *Relay) Next(now time.Time,
+	namespace func(stream.ResourceKey) (wire string, ours bool)) stream.ApplicationEvents {
 	var m stream.ApplicationEvents
 	for len(m.Events) < stream.MaxApplicationEvents {
 		e, ok := r.line.Next(now)

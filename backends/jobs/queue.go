@@ -239,7 +239,8 @@ func (q *Queue) Start(now time.Time, start func(key stream.ResourceKey, w Work))
 }
 
 // startOne lets a job go, or rest; false when no other one may go either.
-func (q *Queue) startOne(key stream.ResourceKey, class budget.Class, now time.Time, start func(stream.ResourceKey, Work)) bool {
+func (q *Queue) startOne(key stream.ResourceKey, class budget.Class, now time.Time,
+	start func(stream.ResourceKey, Work)) bool {
 	j := q.jobs[key]
 	if wait := q.objects.Wait(key, class, now); wait > 0 && j.waits.writes() {
 		if class != budget.First && q.objects.Wait(key, budget.First, now) < wait && q.class(key, j) == budget.First {

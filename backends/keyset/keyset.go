@@ -51,7 +51,8 @@ func (s *Set[K]) Take() []K {
 
 // Follow collects the objects of these kinds that change in a store from now on, until cancel
 // is called. It returns once the store is synced; false when ctx is done before.
-func Follow(ctx context.Context, store backends.Store, kinds ...stream.Kind) (changed *Set[stream.ResourceKey], cancel func(), synced bool) {
+func Follow(ctx context.Context, store backends.Store,
+	kinds ...stream.Kind) (changed *Set[stream.ResourceKey], cancel func(), synced bool) {
 	changed = New[stream.ResourceKey]()
 	cancel = store.Subscribe(func(key stream.ResourceKey) {
 		if slices.Contains(kinds, key.Kind) {

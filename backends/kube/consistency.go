@@ -67,7 +67,8 @@ func (n *count) caughtUp(namespace string) (bool, error) {
 
 // NewCensus returns a ConsistencyChecker of a Store. The client reaches the same API server.
 func NewCensus(store *Store, client metadata.Interface) *ConsistencyChecker {
-	return &ConsistencyChecker{store: store, client: client, slot: make(chan struct{}, 1), queued: map[stream.Kind]*count{}}
+	return &ConsistencyChecker{store: store, client: client, slot: make(chan struct{}, 1),
+		queued: map[stream.Kind]*count{}}
 }
 
 // CaughtUp reports whether all that the cache shows of a kind in a namespace, or in
@@ -160,7 +161,8 @@ func waited(ctx context.Context, kind stream.Kind) error {
 
 // list compares the cache with what is there, in a namespace or in all if that is
 // empty, and returns the namespaces in which the cache shows what is not there.
-func (c *ConsistencyChecker) list(ctx context.Context, kind stream.Kind, namespace string) (behind map[string]struct{}, err error) {
+func (c *ConsistencyChecker) list(ctx context.Context, kind stream.Kind,
+	namespace string) (behind map[string]struct{}, err error) {
 	cached := c.store.List(kind, namespace) // before the read, which may only know more
 	there := make(map[types.NamespacedName]types.UID, len(cached))
 	for _, i := range c.store.informers {
@@ -181,7 +183,8 @@ func (c *ConsistencyChecker) list(ctx context.Context, kind stream.Kind, namespa
 }
 
 // uids adds the objects of a namespace that are an informer's.
-func (c *ConsistencyChecker) uids(ctx context.Context, i *informer, namespace string, there map[types.NamespacedName]types.UID) error {
+func (c *ConsistencyChecker) uids(ctx context.Context, i *informer, namespace string,
+	there map[types.NamespacedName]types.UID) error {
 	if namespace == "" {
 		namespace = i.namespace
 	}

@@ -102,7 +102,8 @@ func (d *Definitions) SubscribeSchemas(changed func()) (cancel func()) {
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.subscribers = slices.DeleteFunc(slices.Clone(d.subscribers), func(other *definitionSubscriber) bool { return other == sub })
+		d.subscribers = slices.DeleteFunc(slices.Clone(d.subscribers),
+			func(other *definitionSubscriber) bool { return other == sub })
 	}
 }
 
@@ -148,10 +149,13 @@ func (f *definition) answered(ctx context.Context, err error) {
 	case "":
 		f.all.log.Info().Str("definition", f.name()).Msg("custom resource definition can be read again")
 	case missingCRD, refused:
-		f.all.log.Warn().Str("definition", f.name()).Str("error", statement(err)).Msg("custom resource definition cannot be read")
+		f.all.log.Warn().Str("definition", f.name()).Str("error", statement(err)).
+			Msg("custom resource definition cannot be read")
 	default:
 		f.all.log.Warn().Str("definition", f.name()).Str("error", statement(err)).
-			Str("cure", fmt.Sprintf("grant list and watch on %s with resourceName %s", customResourceDefinitions.GroupResource(), f.name())).
+			Str("cure",
+				fmt.Sprintf("grant list and watch on %s with resourceName %s", customResourceDefinitions.GroupResource(),
+					f.name())).
 			Msg("custom resource definition cannot be read: what it does not know is refused as a whole, be it a restraint or not")
 	}
 	f.failing = why

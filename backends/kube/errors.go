@@ -86,7 +86,8 @@ func tooLargeForEtcd(err error) bool {
 		return false
 	}
 	return strings.Contains(status.Message, "etcdserver: request is too large") ||
-		strings.Contains(status.Message, "code = ResourceExhausted") && strings.Contains(status.Message, "message larger than max")
+		strings.Contains(status.Message, "code = ResourceExhausted") &&
+			strings.Contains(status.Message, "message larger than max")
 }
 
 // statusOf returns the zero status when err did not come from an API server.

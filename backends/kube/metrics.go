@@ -58,7 +58,8 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		}, []string{"verb"}),
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.objects, m.bytes, m.failing, m.failures, m.expired, m.historyBreaks, m.requests, m.seconds} {
+	for _, c := range []prometheus.Collector{m.objects, m.bytes, m.failing, m.failures, m.expired, m.historyBreaks,
+		m.requests, m.seconds} {
 		errs = append(errs, registerer.Register(c))
 	}
 	return m, errors.Join(errs...)

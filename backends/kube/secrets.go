@@ -19,7 +19,8 @@ const secretsPage = 500
 // SecretsOfType returns a function that lists the Secrets of a namespace with that type, from
 // the API server itself, and of each no more than its metadata. Its errors wrap kinds of
 // package stream.
-func SecretsOfType(client metadata.Interface, namespace, secretType string) func(context.Context) ([]backends.Object, error) {
+func SecretsOfType(client metadata.Interface, namespace,
+	secretType string) func(context.Context) ([]backends.Object, error) {
 	secrets := client.Resource(resourceOf(stream.Secret)).Namespace(namespace)
 	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("type", secretType).String(), Limit: secretsPage}
 	return func(ctx context.Context) ([]backends.Object, error) {

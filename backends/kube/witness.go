@@ -31,7 +31,8 @@ const (
 
 var (
 	namespaceResource = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-	crdResource       = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	crdResource       = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"}
 )
 
 // Witness tells deletions of Applications that someone asked for from those that come
@@ -193,7 +194,8 @@ func (w *Witness) uid(ctx context.Context, g ground) (types.UID, error) {
 }
 
 // read returns nil for what is not there.
-func (w *Witness) read(ctx context.Context, from metadata.ResourceInterface, name string) (*metav1.PartialObjectMetadata, error) {
+func (w *Witness) read(ctx context.Context, from metadata.ResourceInterface,
+	name string) (*metav1.PartialObjectMetadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.store.timeout)
 	defer cancel()
 	o, err := from.Get(ctx, name, metav1.GetOptions{})
@@ -257,7 +259,8 @@ func (w *Witness) Confirm(ctx context.Context, deletions []backends.Deletion) ([
 			continue
 		}
 		reads.Go(func() error {
-			there, err := w.read(ctx, w.client.Resource(resourceOf(stream.Application)).Namespace(d.Last.Key.Namespace), d.Last.Key.Name)
+			there, err := w.read(ctx, w.client.Resource(resourceOf(stream.Application)).
+				Namespace(d.Last.Key.Namespace), d.Last.Key.Name)
 			confirmed[i] = err == nil && there == nil && revision >= d.Revision
 			return err
 		})

@@ -18,39 +18,44 @@ import (
 
 // Read implements backends.Store.
 func (s *Store) Read(ctx context.Context, key stream.ResourceKey) (backends.Object, error) {
-	return s.call(ctx, verbRead, key, func(ctx context.Context, c dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
-		return c.Get(ctx, key.Name, metav1.GetOptions{})
-	})
+	return s.call(ctx, verbRead, key,
+		func(ctx context.Context, c dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
+			return c.Get(ctx, key.Name, metav1.GetOptions{})
+		})
 }
 
 // Create implements backends.Store. ErrRefused when the namespace is missing.
-func (s *Store) Create(ctx context.Context, key stream.ResourceKey, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
-	return s.call(ctx, verbCreate, key, func(ctx context.Context, c dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
-		u, err := decode(key, raw)
-		if err != nil {
-			return nil, err
-		}
-		if u.GetResourceVersion() != "" {
-			return nil, contentError("resourceVersion is set on an object to be created")
-		}
-		return c.Create(ctx, u, metav1.CreateOptions{FieldManager: FieldManager, FieldValidation: validationOf(opts)})
-	})
+func (s *Store) Create(ctx context.Context, key stream.ResourceKey, raw []byte,
+	opts ...backends.WriteOption) (backends.Object, error) {
+	return s.call(ctx, verbCreate, key,
+		func(ctx context.Context, c dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
+			u, err := decode(key, raw)
+			if err != nil {
+				return nil, err
+			}
+			if u.GetResourceVersion() != "" {
+				return nil, contentError("resourceVersion is set on an object to be created")
+			}
+			return c.Create(ctx, u, metav1.CreateOptions{FieldManager: FieldManager, FieldValidation: validationOf(opts)})
+		})
 }
 
 // Update implements backends.Store.
-func (s *Store) Update(ctx context.Context, old backends.Object, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
-	return s.call(ctx, verbUpdate, old.Key, func(ctx context.Context, c dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
-		if old.UID == "" || old.ResourceVersion == "" {
-			return nil, contentError("uid and resourceVersion of the object to replace are required")
-		}
-		u, err := decode(old.Key, raw)
-		if err != nil {
-			return nil, err
-		}
-		u.SetUID(types.UID(old.UID))
-		u.SetResourceVersion(old.ResourceVersion)
-		return c.Update(ctx, u, metav1.UpdateOptions{FieldManager: FieldManager, FieldValidation: validationOf(opts)})
-	})
+func (s *Store) Update(ctx context.Context, old backends.Object, raw []byte,
+	opts ...backends.WriteOption) (backends.Object, error) {
+	return s.call(ctx, verbUpdate, old.Key,
+		func(ctx context.Context, c dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
+			if old.UID == "" || old.ResourceVersion == "" {
+				return nil, contentError("uid and resourceVersion of the object to replace are required")
+			}
+			u, err := decode(old.Key, raw)
+			if err != nil {
+				return nil, err
+			}
+			u.SetUID(types.UID(old.UID))
+			u.SetResourceVersion(old.ResourceVersion)
+			return c.Update(ctx, u, metav1.UpdateOptions{FieldManager: FieldManager, FieldValidation: validationOf(opts)})
+		})
 }
 
 // validationOf is how an API server treats fields that it does not know.
@@ -63,20 +68,21 @@ func validationOf(opts []backends.WriteOption) string {
 
 // Delete implements backends.Store.
 func (s *Store) Delete(ctx context.Context, key stream.ResourceKey, pre backends.Preconditions) error {
-	_, err := s.call(ctx, verbDelete, key, func(ctx context.Context, c dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
-		opts := metav1.DeleteOptions{}
-		if pre != (backends.Preconditions{}) {
-			opts.Preconditions = &metav1.Preconditions{}
-		}
-		if pre.UID != "" {
-			uid := types.UID(pre.UID)
-			opts.Preconditions.UID = &uid
-		}
-		if pre.ResourceVersion != "" {
-			opts.Preconditions.ResourceVersion = &pre.ResourceVersion
-		}
-		return nil, c.Delete(ctx, key.Name, opts)
-	})
+	_, err := s.call(ctx, verbDelete, key,
+		func(ctx context.Context, c dynamic.ResourceInterface) (*unstructured.Unstructured, error) {
+			opts := metav1.DeleteOptions{}
+			if pre != (backends.Preconditions{}) {
+				opts.Preconditions = &metav1.Preconditions{}
+			}
+			if pre.UID != "" {
+				uid := types.UID(pre.UID)
+				opts.Preconditions.UID = &uid
+			}
+			if pre.ResourceVersion != "" {
+				opts.Preconditions.ResourceVersion = &pre.ResourceVersion
+			}
+			return nil, c.Delete(ctx, key.Name, opts)
+		})
 	return err
 }
 

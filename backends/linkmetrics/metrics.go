@@ -87,7 +87,8 @@ func New(r prometheus.Registerer) (*Metrics, error) {
 			"merged with one that waits, which keeps the count; or dropped, of Applications that the hub does not show as the agent's (unknown), " +
 			"for lack of room (crowded), since nothing of a budget is to spare (over_budget), or with the connection that had them, which ended or was replaced (cut_off).",
 	}, []string{"result"})
-	for _, c := range []prometheus.Collector{m.tidings, m.Forgotten, m.lostEnds, m.events, m.apply, m.undoings, m.Delayed, m.deletions, m.proofs, m.waits, m.returned} {
+	for _, c := range []prometheus.Collector{m.tidings, m.Forgotten, m.lostEnds, m.events, m.apply, m.undoings, m.Delayed,
+		m.deletions, m.proofs, m.waits, m.returned} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -32,7 +32,8 @@ const (
 // agent's namespaces alone, which the caller knows.
 func aliasOf(name, server string, agent identity.AgentName) Alias {
 	switch {
-	case name == object.InClusterName && server == "", name == "" && strings.TrimRight(server, "/") == object.InClusterServer:
+	case name == object.InClusterName && server == "", name == "" &&
+		strings.TrimRight(server, "/") == object.InClusterServer:
 		return AliasHub
 	case name == "":
 		if named, ok := identity.AgentOfClusterURL(server); ok && named == agent {
@@ -80,7 +81,8 @@ func AliasedOf(o backends.Object, agent identity.AgentName) (Aliased, bool) {
 	}
 	a.Told = slices.ContainsFunc(object.Conditions(parsed.Child("status")), func(c any) bool {
 		m, _ := c.(map[string]any)
-		return object.IsCondition(c, object.ErrorCondition) && strings.Contains(object.StringAt(m, "message"), rewriteCommand(agent)+" ")
+		return object.IsCondition(c, object.ErrorCondition) &&
+			strings.Contains(object.StringAt(m, "message"), rewriteCommand(agent)+" ")
 	})
 	return a, a.Alias != AliasNone
 }
@@ -90,7 +92,8 @@ func setOf(o object.Object) string {
 	owners, _ := o.Child("metadata")["ownerReferences"].([]any)
 	for _, owner := range owners {
 		m, _ := owner.(map[string]any)
-		if object.StringAt(m, "kind") == "ApplicationSet" && strings.HasPrefix(object.StringAt(m, "apiVersion"), "argoproj.io/") {
+		if object.StringAt(m, "kind") == "ApplicationSet" &&
+			strings.HasPrefix(object.StringAt(m, "apiVersion"), "argoproj.io/") {
 			return object.StringAt(m, "name")
 		}
 	}
@@ -112,7 +115,8 @@ func rewriteCommand(agent identity.AgentName) string {
 // is mended. Of what a person may paste into a shell nothing is free text.
 func (m Map) MendAlias(o object.Object, alias Alias) string {
 	agent := m.Agent.String()
-	why, when, flag := "the destination's server names agent "+agent+" as argocd-agent does, and Argo CD has no cluster of that URL", "", ""
+	why, when, flag := "the destination's server names agent "+agent+
+		" as argocd-agent does, and Argo CD has no cluster of that URL", "", ""
 	if alias == AliasHub {
 		why = "the destination is the hub's own cluster, which argocd-agent takes for that of agent " + agent
 		when, flag = "unless an application controller of the hub deploys it there, ", " --hub-has-no-controller"
@@ -122,7 +126,8 @@ func (m Map) MendAlias(o object.Object, alias Alias) string {
 	if set := setOf(o); set != "" {
 		how = "mend it in the template of ApplicationSet " + set + ", with name: " + agent + " in place of the server"
 	}
-	return fmt.Sprintf("%s; %s%s (for all of the agent's: %s -n %s%s)", why, when, how, rewriteCommand(m.Agent), m.Namespace, flag)
+	return fmt.Sprintf("%s; %s%s (for all of the agent's: %s -n %s%s)", why, when, how, rewriteCommand(m.Agent),
+		m.Namespace, flag)
 }
 
 // AgentGlob is the agent that a server's URL names in its query, by a glob; empty for

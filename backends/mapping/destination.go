@@ -32,10 +32,12 @@ func WhereaboutsOf(o backends.Object) Whereabouts {
 		return Whereabouts{Seen: object.Object{Key: o.Key}}
 	}
 	w := Whereabouts{Seen: object.Object{Key: o.Key, Fields: map[string]any{
-		"metadata": map[string]any{"labels": view.Metadata.Labels}, "spec": map[string]any{"destination": view.Spec.Destination},
+		"metadata": map[string]any{"labels": view.Metadata.Labels},
+		"spec":     map[string]any{"destination": view.Spec.Destination},
 	}}}
 	if bytes.Contains(o.Raw, []byte(object.RecordKey)) {
-		w.child = record.ChildOf(object.Object{Fields: map[string]any{"metadata": map[string]any{"annotations": view.Metadata.Annotations}}})
+		metadata := map[string]any{"annotations": view.Metadata.Annotations}
+		w.child = record.ChildOf(object.Object{Fields: map[string]any{"metadata": metadata}})
 	}
 	return w
 }
@@ -46,7 +48,8 @@ func PlacementOf(o backends.Object) Placement { return WhereaboutsOf(o).Placemen
 // Placement is what of it says whose the Application is.
 func (w Whereabouts) Placement() Placement {
 	destination := w.Seen.Child("spec", "destination")
-	return Placement{Namespace: w.Seen.Key.Namespace, Name: object.StringAt(destination, "name"), Server: object.StringAt(destination, "server"), Child: w.child}
+	return Placement{Namespace: w.Seen.Key.Namespace, Name: object.StringAt(destination, "name"),
+		Server: object.StringAt(destination, "server"), Child: w.child}
 }
 
 // OnSpoke returns the namespace on the agent's spoke of an Application in a namespace of

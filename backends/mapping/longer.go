@@ -29,5 +29,6 @@ func (m Map) NotOurs(key stream.ResourceKey) *stream.Refusal {
 		return nil
 	}
 	return &stream.Refusal{Kind: stream.RefusalNotOwned, Message: fmt.Sprintf(
-		"its name on the hub, %s, is that of a project of agent %s, whose name is longer: rename the project on the spoke", key.Name, owner)}
+		"its name on the hub, %s, is that of a project of agent %s, whose name is longer: rename the project on the spoke",
+		key.Name, owner)}
 }

@@ -158,7 +158,8 @@ func (m Map) Selects(o object.Object) bool {
 
 // Destined reports whether the destination of a hub Application is the agent.
 func (m Map) Destined(o object.Object) bool {
-	return m.isDestination(object.StringAt(o.Child("spec", "destination"), "name"), object.StringAt(o.Child("spec", "destination"), "server"))
+	return m.isDestination(object.StringAt(o.Child("spec", "destination"), "name"),
+		object.StringAt(o.Child("spec", "destination"), "server"))
 }
 
 // isDestination reports whether a destination on the hub is the agent. As to Argo CD,

@@ -140,10 +140,12 @@ func (m Map) Entry(c stream.Collection, key stream.ResourceKey) stream.EntryKey 
 
 // Outside says why an entry that the peer named is not the link's.
 func (m Map) Outside(key stream.EntryKey) *stream.Refusal {
-	if m.Side == stream.Spoke && key.Namespace != "" && key.Namespace != m.Namespace && key.Collection.Source(m.Mode) != 0 {
+	if m.Side == stream.Spoke && key.Namespace != "" && key.Namespace != m.Namespace &&
+		key.Collection.Source(m.Mode) != 0 {
 		return &stream.Refusal{
-			Kind:    stream.RefusalDenied,
-			Message: fmt.Sprintf("mapping.namespaces of the spoke does not allow Applications in its namespace %s", key.Namespace),
+			Kind: stream.RefusalDenied,
+			Message: fmt.Sprintf("mapping.namespaces of the spoke does not allow Applications in its namespace %s",
+				key.Namespace),
 		}
 	}
 	if m.paired() && m.Mode == stream.Autonomous && key.Collection == stream.Applications {
@@ -152,8 +154,9 @@ func (m Map) Outside(key stream.EntryKey) *stream.Refusal {
 			where = "its namespace " + key.Namespace
 		}
 		return &stream.Refusal{
-			Kind:    stream.RefusalNotOwned,
-			Message: "the hub has no namespace of the agent's for Applications of " + where + ": see spec.mapping.namespaces of its Agent",
+			Kind: stream.RefusalNotOwned,
+			Message: "the hub has no namespace of the agent's for Applications of " + where +
+				": see spec.mapping.namespaces of its Agent",
 		}
 	}
 	if m.Divided() && key.Collection == stream.Children {
@@ -181,7 +184,8 @@ func (m Map) unshown(key stream.EntryKey) string {
 // regular expressions between slashes, as in the sourceNamespaces of Argo CD. A
 // pattern that does not parse matches nothing.
 func MatchesNamespace(patterns []string, namespace string) bool {
-	return slices.ContainsFunc(patterns, func(pattern string) bool { return pattern == namespace || matcher(pattern)(namespace) })
+	return slices.ContainsFunc(patterns,
+		func(pattern string) bool { return pattern == namespace || matcher(pattern)(namespace) })
 }
 
 // NamespaceMatcher is MatchesNamespace for patterns that are parsed once. What it
@@ -218,7 +222,8 @@ func ValidateNamespaces(patterns []string) error {
 			_, err = glob.Compile(pattern)
 		}
 		if err != nil || pattern == "" {
-			problems = append(problems, fmt.Errorf("%q is neither a glob nor a regular expression between slashes: %w", pattern, identity.ErrInvalid))
+			problems = append(problems,
+				fmt.Errorf("%q is neither a glob nor a regular expression between slashes: %w", pattern, identity.ErrInvalid))
 		}
 	}
 	return errors.Join(problems...)

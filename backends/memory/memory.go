@@ -427,14 +427,16 @@ func (s *Store) Read(ctx context.Context, key stream.ResourceKey) (backends.Obje
 }
 
 // Create implements backends.Store.
-func (s *Store) Create(ctx context.Context, key stream.ResourceKey, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
+func (s *Store) Create(ctx context.Context, key stream.ResourceKey, raw []byte,
+	opts ...backends.WriteOption) (backends.Object, error) {
 	return s.call(ctx, OpCreate, key, func() (backends.Object, []change, error) {
 		return s.server.create(key, raw, slices.Contains(opts, backends.Strict))
 	})
 }
 
 // Update implements backends.Store.
-func (s *Store) Update(ctx context.Context, old backends.Object, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
+func (s *Store) Update(ctx context.Context, old backends.Object, raw []byte,
+	opts ...backends.WriteOption) (backends.Object, error) {
 	return s.call(ctx, OpUpdate, old.Key, func() (backends.Object, []change, error) {
 		return s.server.update(old, raw, slices.Contains(opts, backends.Strict))
 	})
@@ -451,7 +453,8 @@ func (s *Store) Delete(ctx context.Context, key stream.ResourceKey, pre backends
 
 // call runs one call of the server: do, with server.mu locked, returns the reply
 // and what it changed.
-func (s *Store) call(ctx context.Context, op Op, key stream.ResourceKey, do func() (backends.Object, []change, error)) (backends.Object, error) {
+func (s *Store) call(ctx context.Context, op Op, key stream.ResourceKey,
+	do func() (backends.Object, []change, error)) (backends.Object, error) {
 	object, err := s.try(ctx, op, key, do)
 	if err != nil {
 		return backends.Object{}, fmt.Errorf("%s %s: %w", op, key, err)
@@ -459,7 +462,8 @@ func (s *Store) call(ctx context.Context, op Op, key stream.ResourceKey, do func
 	return object, nil
 }
 
-func (s *Store) try(ctx context.Context, op Op, key stream.ResourceKey, do func() (backends.Object, []change, error)) (backends.Object, error) {
+func (s *Store) try(ctx context.Context, op Op, key stream.ResourceKey,
+	do func() (backends.Object, []change, error)) (backends.Object, error) {
 	if err := ctx.Err(); err != nil {
 		return backends.Object{}, fmt.Errorf("%w: %w", stream.ErrUnavailable, err)
 	}
@@ -479,7 +483,8 @@ func (s *Store) try(ctx context.Context, op Op, key stream.ResourceKey, do func(
 
 var errClosed = errors.New("the client is closed")
 
-func (s *Store) commit(op Op, key stream.ResourceKey, do func() (backends.Object, []change, error)) (backends.Object, error) {
+func (s *Store) commit(op Op, key stream.ResourceKey,
+	do func() (backends.Object, []change, error)) (backends.Object, error) {
 	s.server.mu.Lock()
 	if s.closed {
 		s.server.mu.Unlock()

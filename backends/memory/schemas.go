@@ -77,7 +77,8 @@ func (s *Store) SubscribeSchemas(changed func()) (cancel func()) {
 	return func() {
 		s.server.mu.Lock()
 		defer s.server.mu.Unlock()
-		all.subscribers = slices.DeleteFunc(slices.Clone(all.subscribers), func(other *schemaSubscriber) bool { return other == sub })
+		all.subscribers = slices.DeleteFunc(slices.Clone(all.subscribers),
+			func(other *schemaSubscriber) bool { return other == sub })
 	}
 }
 

@@ -95,7 +95,8 @@ func (s *server) create(key stream.ResourceKey, raw []byte, strict bool) (backen
 	meta.CreationTimestamp = metav1.NewTime(s.now()).Rfc3339Copy()
 	meta.DeletionTimestamp, meta.DeletionGracePeriodSeconds = nil, nil
 	meta.Generation = 1
-	if errs := validation.ValidateObjectMeta(&meta, true, validation.NameIsDNSSubdomain, field.NewPath("metadata")); len(errs) > 0 {
+	if errs := validation.ValidateObjectMeta(&meta, true, validation.NameIsDNSSubdomain,
+		field.NewPath("metadata")); len(errs) > 0 {
 		return backends.Object{}, nil, refuse("%v", errs.ToAggregate())
 	}
 	if _, ok := s.objects.get(key); ok {
@@ -186,7 +187,8 @@ func (s *server) delete(key stream.ResourceKey, pre backends.Preconditions) ([]c
 	return changes, err
 }
 
-func (s *server) put(key stream.ResourceKey, content map[string]any, meta metav1.ObjectMeta) (backends.Object, []change, error) {
+func (s *server) put(key stream.ResourceKey, content map[string]any,
+	meta metav1.ObjectMeta) (backends.Object, []change, error) {
 	object, err := s.next(key, content, meta)
 	if err != nil {
 		return backends.Object{}, nil, err

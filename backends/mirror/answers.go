@@ -35,7 +35,8 @@ type answers struct {
 func (an *answers) parked() map[stream.EntryKey]stream.Refusal {
 	parked := an.link.Parked()
 	for entry, refusal := range parked {
-		if entry.Collection == stream.AppProjects && refusal.Kind == stream.RefusalUnavailable && an.link.Desired(entry).Absent() {
+		if entry.Collection == stream.AppProjects && refusal.Kind == stream.RefusalUnavailable && an.link.Desired(entry).
+			Absent() {
 			refusal.Kind = stream.RefusalKept // the spoke has it, and says for what
 			parked[entry] = refusal
 		}
@@ -131,7 +132,8 @@ func (an *answers) instead(project string, refusal *stream.Refusal) *stream.Refu
 		return refusal
 	}
 	return &stream.Refusal{
-		Kind: because.Kind, Message: fmt.Sprintf("AppProject %q of the hub is not on the spoke: %s", project, because.Message),
+		Kind:    because.Kind,
+		Message: fmt.Sprintf("AppProject %q of the hub is not on the spoke: %s", project, because.Message),
 	}
 }
 
@@ -180,9 +182,10 @@ func (an *answers) droppedOf(entry stream.EntryKey, current object.Object) (path
 
 // noteWarning remembers whether an object of the hub says what of it was left out.
 func (an *answers) noteWarning(key stream.ResourceKey, current object.Object) {
-	shows := an.rules.Side == stream.Hub && slices.ContainsFunc(object.Conditions(current.Child("status")), func(c any) bool {
-		return object.IsCondition(c, object.WarningCondition)
-	})
+	shows := an.rules.Side == stream.Hub &&
+		slices.ContainsFunc(object.Conditions(current.Child("status")), func(c any) bool {
+			return object.IsCondition(c, object.WarningCondition)
+		})
 	if shows {
 		an.warned[key] = true
 	} else {
@@ -197,7 +200,8 @@ func (an *answers) observeTold() {
 	maps.Copy(keys, an.commands.answered)
 	maps.Copy(keys, an.warned)
 	told := slices.Concat(
-		slices.Collect(maps.Keys(an.refusals)), slices.Collect(maps.Keys(an.link.Parked())), slices.Collect(maps.Keys(an.link.AllDropped())),
+		slices.Collect(maps.Keys(an.refusals)), slices.Collect(maps.Keys(an.link.Parked())),
+		slices.Collect(maps.Keys(an.link.AllDropped())),
 	)
 	for _, entry := range told {
 		if key, ok := an.rules.Local(entry); ok {

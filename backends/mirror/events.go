@@ -84,7 +84,8 @@ func (ap *appEvents) shows(key stream.ResourceKey) bool {
 	if o == nil || !ap.rules.SpeaksOf(*o) {
 		return false
 	}
-	return ap.rules.Mode == stream.Autonomous || ap.rules.IsChild(*o) || ap.link.MayHold(ap.rules.Entry(stream.Applications, key))
+	return ap.rules.Mode == stream.Autonomous || ap.rules.IsChild(*o) ||
+		ap.link.MayHold(ap.rules.Entry(stream.Applications, key))
 }
 
 // show has an event written on the hub, if one may be.

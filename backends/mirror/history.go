@@ -121,7 +121,8 @@ func (hi *history) checked(number uint64, judgement HistoryCheck, err error) {
 		hi.step(link.HistoryChecked{Unknown: true})
 		return
 	case broken != "" && !hi.known.broken:
-		hi.env.cfg.Log.Warn().Str("reason", broken).Msg("the history of the agent does not continue, nothing is removed before that is accepted")
+		hi.env.cfg.Log.Warn().Str("reason", broken).
+			Msg("the history of the agent does not continue, nothing is removed before that is accepted")
 	}
 	hi.known.judged, hi.known.broken, hi.known.now = true, broken != "", judgement.Now
 	hi.env.whole.follow(number, judgement)
@@ -169,7 +170,8 @@ func (hi *history) announced() stream.History {
 // recheck has the history judged again when someone asks for it, or the watch shows another
 // one than it did when that was last asked for.
 func (hi *history) recheck() {
-	if asked := hi.env.settings.recheck.Swap(false); hi.rules.Side == stream.Hub && (asked || hi.announced() != hi.known.seen) {
+	if asked := hi.env.settings.recheck.Swap(false); hi.rules.Side == stream.Hub &&
+		(asked || hi.announced() != hi.known.seen) {
 		hi.step(link.RecheckHistory{})
 	}
 }

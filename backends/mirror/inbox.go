@@ -146,7 +146,8 @@ func (i *inbox) holds(entry stream.EntryKey, current *object.Object) {
 		held := i.rules.Held(entry.Collection, *current, last)
 		i.answers.refused.Held(entry, held)
 		i.step(link.Held{
-			Key: entry, Version: held, Dropped: i.rules.Dropped(entry.Collection, *current), Retry: i.rules.Wants(entry.Collection, *current),
+			Key: entry, Version: held, Dropped: i.rules.Dropped(entry.Collection, *current),
+			Retry: i.rules.Wants(entry.Collection, *current),
 		})
 	}
 }

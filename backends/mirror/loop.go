@@ -49,19 +49,30 @@ func newLoop(m *Mirror) *loop {
 		presence: presence.New(m.cfg.History == nil, time.Now()),
 	}
 	l.shared = c
-	l.commands = &commands{shared: c, waiting: map[stream.ResourceKey]waiting{}, stale: map[stream.ResourceKey]string{}, spokeOperations: map[stream.ResourceKey]bool{}, answered: map[stream.ResourceKey]bool{}, asked: map[stream.ResourceKey]operations.Requests{}, failures: map[stream.EntryKey]failure{}}
-	l.answers = &answers{shared: c, commands: l.commands, refused: refusals.Refusals{}, contests: refusals.Contests{}, awaiting: refusals.NewAwaiting(), lacking: map[stream.EntryKey]stream.Refusal{}, warned: map[stream.ResourceKey]bool{}, refusals: map[stream.EntryKey]stream.Refusal{}, gone: map[stream.EntryKey]stream.Version{}}
-	l.inbox = &inbox{shared: c, answers: l.answers, opened: map[string]func(){}, replies: map[stream.EntryKey]ownership.Reply{}, taken: map[stream.EntryKey]operations.TakenCommand{}, weights: bounds.NewWeights(), bounds: m.cfg.Bounds}
+	l.commands = &commands{shared: c, waiting: map[stream.ResourceKey]waiting{}, stale: map[stream.ResourceKey]string{},
+		spokeOperations: map[stream.ResourceKey]bool{}, answered: map[stream.ResourceKey]bool{},
+		asked: map[stream.ResourceKey]operations.Requests{}, failures: map[stream.EntryKey]failure{}}
+	l.answers = &answers{shared: c, commands: l.commands, refused: refusals.Refusals{}, contests: refusals.Contests{},
+		awaiting: refusals.NewAwaiting(), lacking: map[stream.EntryKey]stream.Refusal{},
+		warned: map[stream.ResourceKey]bool{}, refusals: map[stream.EntryKey]stream.Refusal{},
+		gone: map[stream.EntryKey]stream.Version{}}
+	l.inbox = &inbox{shared: c, answers: l.answers, opened: map[string]func(){},
+		replies: map[stream.EntryKey]ownership.Reply{}, taken: map[stream.EntryKey]operations.TakenCommand{},
+		weights: bounds.NewWeights(), bounds: m.cfg.Bounds}
 	l.source = &source{shared: c, commands: l.commands, answers: l.answers}
-	l.source.outbox = &outbox{shared: c, contentCache: map[stream.EntryKey]cachedContent{}, sentTraces: map[stream.EntryKey]string{}, appliedTraces: map[stream.ResourceKey]effect{}, pulses: map[stream.EntryKey]statuses.Pulse{}}
+	l.source.outbox = &outbox{shared: c, contentCache: map[stream.EntryKey]cachedContent{},
+		sentTraces: map[stream.EntryKey]string{}, appliedTraces: map[stream.ResourceKey]effect{},
+		pulses: map[stream.EntryKey]statuses.Pulse{}}
 	l.source.projects = &projects{shared: c, gates: admission.NewGates(), needs: needs.NewNeeds(), uses: needs.NewUses()}
-	l.source.removals = &removals{shared: c, ending: map[stream.EntryKey]time.Time{}, kept: map[stream.ResourceKey]string{}}
+	l.source.removals = &removals{shared: c, ending: map[stream.EntryKey]time.Time{},
+		kept: map[stream.ResourceKey]string{}}
 	l.events = &appEvents{shared: c, relay: eventrelay.New(eventrelay.Config{
 		Side: m.cfg.Rules.Side, Rate: m.cfg.EventRate, Budget: m.cfg.Budget, Metrics: m.cfg.Metrics, Log: m.cfg.Log,
 	})}
 	l.source.witness = &witness{shared: c, deletions: asked.NewDeletions(), proofs: asked.NewProofs()}
 	l.history = &history{shared: c, commands: l.commands, removals: l.source.removals}
-	l.work = &work{shared: c, commands: l.commands, answers: l.answers, inbox: l.inbox, source: l.source, worker: m.worker, results: m.results, unfamiliar: map[stream.ResourceKey]time.Time{}}
+	l.work = &work{shared: c, commands: l.commands, answers: l.answers, inbox: l.inbox, source: l.source, worker: m.worker,
+		results: m.results, unfamiliar: map[stream.ResourceKey]time.Time{}}
 	l.jobs = l.work.newJobs()
 	return l
 }

@@ -56,9 +56,11 @@ func New(cfg Config) (*Mirror, error) {
 		settings: &settings{news: notify.NewSignal()},
 		done:     make(chan struct{}),
 	}
-	m.ends = worker.NewEnds(worker.EndsConfig{Store: cfg.Store, Namespace: cfg.Rules.Namespace, Lost: cfg.Metrics.LostEnd, Log: m.log})
+	m.ends = worker.NewEnds(worker.EndsConfig{Store: cfg.Store, Namespace: cfg.Rules.Namespace, Lost: cfg.Metrics.LostEnd,
+		Log: m.log})
 	m.worker = worker.New(worker.Config{
-		Agent: cfg.Rules.Agent, Hub: cfg.Rules.Side == stream.Hub, Store: cfg.Store, Fence: cfg.Fence, Ends: m.ends, Quota: cfg.Quota, Now: cfg.Now,
+		Agent: cfg.Rules.Agent, Hub: cfg.Rules.Side == stream.Hub, Store: cfg.Store, Fence: cfg.Fence, Ends: m.ends,
+		Quota: cfg.Quota, Now: cfg.Now,
 		Applied: cfg.Metrics.Applied, Tracer: cfg.Tracer, Log: cfg.Log, Sampled: m.log,
 	})
 	return m, nil

@@ -117,7 +117,8 @@ func (p *projects) barredStays(key stream.ResourceKey, current object.Object) bo
 // passes reports whether content of an Application, or a command for it, may leave the
 // hub. What announces its own end always does.
 func (p *projects) passes(entry stream.EntryKey, key stream.ResourceKey, leaving bool) bool {
-	return entry.Collection != stream.Applications && entry.Collection != stream.Commands || leaving || p.gates.Barred[key] == ""
+	return entry.Collection != stream.Applications && entry.Collection != stream.Commands || leaving ||
+		p.gates.Barred[key] == ""
 }
 
 // Global projects of Argo CD restrain, and open, all projects with certain labels. Its
@@ -132,7 +133,8 @@ func (p *projects) readGlobals() (changed bool) {
 		return false
 	}
 	next := admission.Globals{}
-	settings := p.view.Current(stream.ResourceKey{Kind: stream.ConfigMap, Namespace: p.rules.Namespace, Name: admission.SettingsName})
+	settings := p.view.Current(stream.ResourceKey{Kind: stream.ConfigMap, Namespace: p.rules.Namespace,
+		Name: admission.SettingsName})
 	if settings != nil {
 		next.From = settings.UID() + "/" + settings.Meta("resourceVersion")
 	}
@@ -144,7 +146,8 @@ func (p *projects) readGlobals() (changed bool) {
 	}
 	switch {
 	case next.Err != nil:
-		p.env.cfg.Log.Warn().Err(next.Err).Msg("cannot tell the global projects, AppProjects and Secrets of repositories are left as they are until it can be read")
+		p.env.cfg.Log.Warn().Err(next.Err).
+			Msg("cannot tell the global projects, AppProjects and Secrets of repositories are left as they are until it can be read")
 	case p.globals.Err != nil:
 		p.env.cfg.Log.Info().Msg("global projects can be read again")
 	}
@@ -188,7 +191,8 @@ func (p *projects) untold() (entry stream.EntryKey, refusal stream.Refusal, is b
 		return entry, refusal, false
 	}
 	return stream.EntryKey{Collection: stream.Trust, Name: admission.SettingsName},
-		*stream.Invalid(p.globals.Err.Error() + "; AppProjects and Secrets of repositories stay as they are on the spoke"), true
+		*stream.Invalid(p.globals.Err.Error() + "; AppProjects and Secrets of repositories stay as they are on the spoke"),
+		true
 }
 
 // Argo CD needs the AppProject of an Application to delete it, and what it may delete is
@@ -231,7 +235,8 @@ func (p *projects) retained(entry stream.EntryKey, current *object.Object) (cont
 	if entry.Collection == stream.Applications && current != nil && p.barredStays(current.Key, *current) {
 		return link.Content{Version: p.link.Believed(entry)}, false // and so nothing is sent
 	}
-	if entry.Collection != stream.AppProjects || p.rules.Side != stream.Hub || p.rules.Mode != stream.Managed || !p.rules.Shares(entry.Name) {
+	if entry.Collection != stream.AppProjects || p.rules.Side != stream.Hub || p.rules.Mode != stream.Managed ||
+		!p.rules.Shares(entry.Name) {
 		return link.Content{}, false
 	}
 	held, users := p.link.Believed(entry), p.uses.Of(entry.Name)

@@ -38,12 +38,14 @@ func (r *removals) keeps(key stream.ResourceKey, current object.Object) bool {
 
 // cascade counts what an Application of the hub becomes, and tells the link what follows
 // for the ends of all. It reports whether someone has accepted that this one goes.
-func (r *removals) cascade(entry stream.EntryKey, key stream.ResourceKey, current *object.Object, content link.Content) (accepted bool) {
+func (r *removals) cascade(entry stream.EntryKey, key stream.ResourceKey, current *object.Object,
+	content link.Content) (accepted bool) {
 	if !r.counts(entry) {
 		return false
 	}
 	_, kept := r.kept[key]
-	before, after := cascades.Counted{UID: r.link.Desired(entry).SourceUID, Asked: r.ending[entry]}, cascades.Counted{UID: content.Version.SourceUID}
+	before, after := cascades.Counted{UID: r.link.Desired(entry).SourceUID, Asked: r.ending[entry]},
+		cascades.Counted{UID: content.Version.SourceUID}
 	if before.UID == after.UID && content.Leaving != before.Asked.IsZero() {
 		return kept // as it was
 	}

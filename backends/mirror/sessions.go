@@ -54,7 +54,8 @@ func (l *loop) attach(s *session) {
 		l.observe(stream.ResourceKey{Kind: stream.AppProject, Namespace: l.rules.Namespace, Name: object.DefaultProjectName})
 	}
 	if l.rules.Side == stream.Spoke {
-		news := l.rules.HubUID != s.peer.HubUID || children != s.peer.Children || !slices.Equal(l.rules.FormerHubs, s.peer.FormerHubs)
+		news := l.rules.HubUID != s.peer.HubUID || children != s.peer.Children ||
+			!slices.Equal(l.rules.FormerHubs, s.peer.FormerHubs)
 		l.rules.HubUID, l.rules.FormerHubs, l.rules.Inherits = s.peer.HubUID, s.peer.FormerHubs, s.peer.Inherits
 		if news {
 			l.observeStore()

@@ -85,7 +85,8 @@ func (so *source) linkState(key stream.ResourceKey, current object.Object) owner
 	}
 	s.Refusal = so.answers.contested(entry)
 	s.Dropped, s.DroppedKnown = so.answers.droppedOf(entry, current)
-	if refusal, ok := so.answers.refusals[entry]; ok && !so.link.Satisfied(entry) { // else it came to be there all the same
+	// else it came to be there all the same
+	if refusal, ok := so.answers.refusals[entry]; ok && !so.link.Satisfied(entry) {
 		refusal = so.unsent(refusal, current)
 		s.Refusal = &refusal
 	}
@@ -131,5 +132,6 @@ func (so *source) load(entry stream.EntryKey) (link.Content, bool) {
 // unsent is the answer of the spoke to an Application, by ownership.NeverSent.
 func (so *source) unsent(refusal stream.Refusal, app object.Object) stream.Refusal {
 	name := object.ProjectOf(app.Child("spec"))
-	return so.rules.NeverSent(refusal, name, so.view.Current(stream.ResourceKey{Kind: stream.AppProject, Namespace: so.rules.Namespace, Name: name}))
+	return so.rules.NeverSent(refusal, name,
+		so.view.Current(stream.ResourceKey{Kind: stream.AppProject, Namespace: so.rules.Namespace, Name: name}))
 }

@@ -122,7 +122,8 @@ func (w *witness) undecided(key stream.ResourceKey, current *object.Object) bool
 // unproven reports whether an Application that the spoke would make is not known to be there
 // still. It is asked about then.
 func (w *witness) unproven(entry stream.EntryKey, content link.Content) bool {
-	if !w.counts(entry) || w.env.cfg.History == nil || content.Leaving || w.link.Believed(entry).SourceUID == content.Version.SourceUID {
+	if !w.counts(entry) || w.env.cfg.History == nil || content.Leaving ||
+		w.link.Believed(entry).SourceUID == content.Version.SourceUID {
 		return false
 	}
 	if !w.known.judged {

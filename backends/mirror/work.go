@@ -109,7 +109,8 @@ func (u *work) verify() {
 // newJobs is what waits for workers.
 func (u *work) newJobs() *jobs.Queue {
 	return jobs.New(jobs.Config{
-		Workers: u.env.cfg.Workers, Budget: u.env.cfg.Budget, Class: u.class, GiveBack: u.giveBack, Waited: u.env.cfg.Metrics.Waited,
+		Workers: u.env.cfg.Workers, Budget: u.env.cfg.Budget, Class: u.class, GiveBack: u.giveBack,
+		Waited: u.env.cfg.Metrics.Waited,
 		Size: func(key stream.ResourceKey) int {
 			o, _ := u.view.Newest(key)
 			return o.Size()
@@ -139,7 +140,8 @@ func (u *work) giveBack(key stream.ResourceKey, events map[stream.EntryKey]strea
 
 func (u *work) task(key stream.ResourceKey, w jobs.Work) worker.Task {
 	t := worker.Task{
-		Key: key, Rules: u.rules, Events: w.Events, Seen: w.Seen, Update: w.Update, Verify: w.Verify, Newer: w.Newer, Asked: u.commands.asked[key],
+		Key: key, Rules: u.rules, Events: w.Events, Seen: w.Seen, Update: w.Update, Verify: w.Verify, Newer: w.Newer,
+		Asked: u.commands.asked[key],
 		Taken: u.inbox.taken[u.rules.Entry(stream.Commands, key)], Room: u.inbox.weights.Room(key, u.inbox.bounds),
 	}
 	if s := u.session; s != nil {
@@ -243,7 +245,8 @@ func (u *work) answer(o worker.Outcome, r worker.Result) {
 		u.answers.putBack(entry, r.Undone)
 	}
 	u.step(link.Held{
-		Key: entry, Version: held, Event: r.Event.ID, Refusal: r.Refusal, Undone: r.Undone, Dropped: r.Dropped, Retry: r.Wanted,
+		Key: entry, Version: held, Event: r.Event.ID, Refusal: r.Refusal, Undone: r.Undone, Dropped: r.Dropped,
+		Retry: r.Wanted,
 	})
 	u.answers.await(entry, r.Awaits)
 	if r.Refusal != nil && r.Refusal.Kind == stream.RefusalInvalid && !maps.Equal(o.Schemas, u.rules.Schemas) {

@@ -102,7 +102,8 @@ func SelectorsOf(kind stream.Kind) []backends.Selector {
 // what its labels say is for those who have it.
 func MayBeMirrored(kind stream.Kind, name string) bool {
 	selectors := SelectorsOf(kind)
-	return len(selectors) == 0 || slices.ContainsFunc(selectors, func(s backends.Selector) bool { return s.Name == "" || s.Name == name })
+	return len(selectors) == 0 ||
+		slices.ContainsFunc(selectors, func(s backends.Selector) bool { return s.Name == "" || s.Name == name })
 }
 
 // IsCredential reports whether a value of SecretTypeKey is one that is mirrored.

@@ -31,7 +31,8 @@ func IsCondition(c any, kind string) bool {
 // IsOwnCondition reports whether a condition is one that the hub adds.
 // IsOwnCondition reports whether c is a condition that we keep at an Application.
 func IsOwnCondition(c any) bool {
-	return IsCondition(c, ErrorCondition) || IsCondition(c, DeletionCondition) || IsCondition(c, WarningCondition) || IsCondition(c, StaleCondition)
+	return IsCondition(c, ErrorCondition) || IsCondition(c, DeletionCondition) || IsCondition(c, WarningCondition) ||
+		IsCondition(c, StaleCondition)
 }
 
 // HasCondition reports whether the status of o has a condition of that type.

@@ -14,7 +14,8 @@ var contentLimits = jsonlimit.Limits{Depth: 128, Heap: 16 << 20}
 // without content is one that there was no room for. What says for people what it is.
 func ContentOf(e stream.Event, what string) (map[string]any, *stream.Refusal) {
 	if e.Data == nil {
-		return nil, &stream.Refusal{Kind: stream.RefusalUnavailable, Message: "there is no memory for it now; it is tried again"}
+		return nil, &stream.Refusal{Kind: stream.RefusalUnavailable,
+			Message: "there is no memory for it now; it is tried again"}
 	}
 	if _, err := jsonlimit.Check(e.Data, contentLimits); err != nil {
 		return nil, stream.Invalid(what + ": " + err.Error())

@@ -200,7 +200,8 @@ func StartedByApplicationSet(operation map[string]any) bool {
 // LookedAtSince reports whether a spoke reconciled an Application after the end of
 // its last operation. Both times are RFC 3339 in UTC.
 func LookedAtSince(o object.Object) bool {
-	return object.StringAt(o.Child("status"), "reconciledAt") >= object.StringAt(o.Child("status", "operationState"), "finishedAt")
+	return object.StringAt(o.Child("status"), "reconciledAt") >= object.StringAt(o.Child("status", "operationState"),
+		"finishedAt")
 }
 
 // NeverRan reports whether state is the end of a command that the spoke refused.

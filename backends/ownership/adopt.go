@@ -29,8 +29,9 @@ func adoption(r Rules, o object.Object) *stream.Refusal {
 	name := adoptableName(r, o)
 	refuse := func(format string, args ...any) *stream.Refusal {
 		return &stream.Refusal{
-			Kind:    stream.RefusalNotOwned,
-			Message: fmt.Sprintf("the %s of that name on the %s is its owner's: ", o.Key.Kind, r.Side) + fmt.Sprintf(format, args...),
+			Kind: stream.RefusalNotOwned,
+			Message: fmt.Sprintf("the %s of that name on the %s is its owner's: ", o.Key.Kind, r.Side) +
+				fmt.Sprintf(format, args...),
 		}
 	}
 	switch said := o.Annotation(object.AdoptionPolicyKey); {
@@ -63,7 +64,8 @@ func adoptedNames(r Rules) []string {
 // adoptableName is what the owner calls an object: its kind, as in Policy.Kinds, and its
 // name, for an Application outside of Argo CD's namespace with its namespace in front.
 func adoptableName(r Rules, o object.Object) string {
-	kind, name := map[stream.Kind]string{stream.Application: policy.KindApplication, stream.AppProject: policy.KindProject}[o.Key.Kind], o.Key.Name
+	kind, name := map[stream.Kind]string{stream.Application: policy.KindApplication,
+		stream.AppProject: policy.KindProject}[o.Key.Kind], o.Key.Name
 	switch o.Key.Kind {
 	case stream.Application:
 		if namespace, _ := r.OnWire(o.Key.Namespace); namespace != "" {
@@ -92,7 +94,8 @@ func adopt(current, next object.Object) []Write {
 // argocd-server makes one that permits all, and whose it then is no one could tell. What
 // is the hub's already stays.
 func takes(r Rules, key stream.ResourceKey, current *object.Object) *stream.Refusal {
-	if r.Side != stream.Spoke || key.Kind != stream.AppProject || key.Name != object.DefaultProjectName || current != nil ||
+	if r.Side != stream.Spoke || key.Kind != stream.AppProject || key.Name != object.DefaultProjectName ||
+		current != nil ||
 		glob.Any(adoptedNames(r), policy.KindProject+"/"+object.DefaultProjectName) {
 		return nil
 	}

@@ -32,7 +32,8 @@ func applicationContent(r Rules, o object.Object, _ operations.Requests) (data m
 }
 
 // planApplication plans for the copy, or mirror, of an Application.
-func planApplication(r Rules, e stream.Event, key stream.ResourceKey, current *object.Object, _ operations.Requests) ([]Write, *stream.Refusal) {
+func planApplication(r Rules, e stream.Event, key stream.ResourceKey, current *object.Object,
+	_ operations.Requests) ([]Write, *stream.Refusal) {
 	if e.Verb == stream.Delete {
 		return planGone(r, e, current)
 	}

@@ -79,7 +79,8 @@ func permits(project object.Object, namespace string) bool {
 		destination, _ := d.(map[string]any)
 		name, server := object.StringAt(destination, "name"), object.StringAt(destination, "server")
 		here := glob.MatchesDestination(server, object.InClusterServer)
-		named := glob.MatchesDestination(name, object.InClusterName) || server == "" && name != "" && !strings.HasPrefix(name, "!")
+		named := glob.MatchesDestination(name, object.InClusterName) ||
+			server == "" && name != "" && !strings.HasPrefix(name, "!")
 		within := glob.MatchesDestination(object.StringAt(destination, "namespace"), namespace)
 		switch {
 		case (here || named) && within:
@@ -95,7 +96,8 @@ func permits(project object.Object, namespace string) bool {
 // Leaving reports whether an event asks for the end of an Application and its workloads,
 // or holds that word.
 func Leaving(e stream.Event) bool {
-	return e.Key.Collection == stream.Applications && e.Verb == stream.Apply && bytes.Contains(e.Data, []byte(`"leaving":[`))
+	return e.Key.Collection == stream.Applications && e.Verb == stream.Apply &&
+		bytes.Contains(e.Data, []byte(`"leaving":[`))
 }
 
 // Unseen is the answer to a deletion of which nothing is left, as long as the watch has

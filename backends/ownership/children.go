@@ -36,7 +36,8 @@ func childContent(_ Rules, o object.Object, _ operations.Requests) (data map[str
 }
 
 // planChild makes the mirror of a child application what the spoke says.
-func planChild(r Rules, e stream.Event, key stream.ResourceKey, current *object.Object, _ operations.Requests) ([]Write, *stream.Refusal) {
+func planChild(r Rules, e stream.Event, key stream.ResourceKey, current *object.Object,
+	_ operations.Requests) ([]Write, *stream.Refusal) {
 	if e.Verb == stream.Delete {
 		if current == nil || !r.IsChild(*current) {
 			return nil, nil
@@ -53,7 +54,8 @@ func planChild(r Rules, e stream.Event, key stream.ResourceKey, current *object.
 	case !ok || !shows:
 		return nil, stream.Invalid("the event carries no spec or no status")
 	case !r.Children:
-		return nil, &stream.Refusal{Kind: stream.RefusalNotOwned, Message: "the hub shows no child applications of this agent"}
+		return nil, &stream.Refusal{Kind: stream.RefusalNotOwned,
+			Message: "the hub shows no child applications of this agent"}
 	case current != nil && current.Deleting():
 		return nil, &stream.Refusal{
 			Kind:    stream.RefusalUnavailable,
@@ -76,7 +78,8 @@ func planChild(r Rules, e stream.Event, key stream.ResourceKey, current *object.
 		next = current.Clone()
 		old, _ = record.Of(next)
 		theirs, _ := status["operationState"].(map[string]any)
-		if ours := next.Child("status", "operationState"); operations.NeverRan(ours) && operations.IsFromBefore(ours, theirs) {
+		if ours := next.Child("status", "operationState"); operations.NeverRan(ours) &&
+			operations.IsFromBefore(ours, theirs) {
 			status["operationState"] = ours
 		}
 	}

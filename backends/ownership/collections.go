@@ -14,7 +14,8 @@ type collection struct {
 	// for nothing.
 	content func(r Rules, o object.Object, asked operations.Requests) (data map[string]any, leaving bool)
 	// plan is Rules.Plan.
-	plan func(r Rules, e stream.Event, key stream.ResourceKey, current *object.Object, asked operations.Requests) ([]Write, *stream.Refusal)
+	plan func(r Rules, e stream.Event, key stream.ResourceKey, current *object.Object,
+		asked operations.Requests) ([]Write, *stream.Refusal)
 }
 
 // collectionOf is the row of a collection; the zero value for one that this release does not
@@ -64,6 +65,7 @@ func (r Rules) Content(c stream.Collection, o object.Object, asked operations.Re
 // planned again. A refusal beside writes is the answer once they are done.
 // current is nil when there is no object. asked holds the requests that current
 // carries on the hub.
-func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object.Object, asked operations.Requests) ([]Write, *stream.Refusal) {
+func (r Rules) Plan(e stream.Event, key stream.ResourceKey, current *object.Object,
+	asked operations.Requests) ([]Write, *stream.Refusal) {
 	return collectionOf(e.Key.Collection).plan(r, e, key, current, asked)
 }

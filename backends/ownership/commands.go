@@ -33,7 +33,8 @@ func commandContent(r Rules, o object.Object, asked operations.Requests) (data m
 
 // planCommand starts an operation that this spoke has not yet started, terminates
 // one, and asks for what it was not yet asked for, in one write.
-func planCommand(r Rules, e stream.Event, _ stream.ResourceKey, current *object.Object, _ operations.Requests) ([]Write, *stream.Refusal) {
+func planCommand(r Rules, e stream.Event, _ stream.ResourceKey, current *object.Object,
+	_ operations.Requests) ([]Write, *stream.Refusal) {
 	if e.Verb == stream.Delete {
 		return nil, nil
 	}
@@ -49,7 +50,8 @@ func planCommand(r Rules, e stream.Event, _ stream.ResourceKey, current *object.
 	if refusal := r.Policy.Command(data); refusal != nil {
 		return nil, refusal
 	}
-	if asked, _ := data["hydrate"].(map[string]any); asked != nil && object.StringAt(asked, "id") != current.Annotation(object.HydratedKey) {
+	if asked, _ := data["hydrate"].(map[string]any); asked != nil &&
+		object.StringAt(asked, "id") != current.Annotation(object.HydratedKey) {
 		if refusal := admitted(r, *current); refusal != nil {
 			return nil, refusal
 		}
@@ -166,7 +168,8 @@ func mayOverride(r Rules) bool {
 func overriding(r Rules, what string) *stream.Refusal {
 	if r.Mode == stream.Autonomous {
 		return &stream.Refusal{
-			Kind: stream.RefusalDenied, Message: "an autonomous agent syncs only what the Application on the spoke says, and the operation has " + what,
+			Kind:    stream.RefusalDenied,
+			Message: "an autonomous agent syncs only what the Application on the spoke says, and the operation has " + what,
 		}
 	}
 	return policy.Denied("operations", "override, and the operation has %s", what)

@@ -25,7 +25,8 @@ func (r Rules) Undone(e stream.Event, before *object.Object, after object.Object
 	if r.Wants(e.Key.Collection, *before) {
 		return "" // it was given what it lacked
 	}
-	if was.Hash != e.Version.Hash.String() || is.Hash != was.Hash || before.Annotation(object.SourceUIDKey) != e.Version.SourceUID || was.Leaving || was.Releasing {
+	if was.Hash != e.Version.Hash.String() || is.Hash != was.Hash ||
+		before.Annotation(object.SourceUIDKey) != e.Version.SourceUID || was.Leaving || was.Releasing {
 		return "" // another version than the one that was there
 	}
 	had, hadErr := object.Decode(owned(*before, was))
@@ -49,5 +50,6 @@ const maxPaths = 5
 
 // ownedPaths are where the fields of what owned returns are in an object.
 var ownedPaths = map[string]string{
-	"labels": "metadata.labels", "annotations": "metadata.annotations", "spec": "spec", "data": "data", "cascade": "metadata.finalizers",
+	"labels": "metadata.labels", "annotations": "metadata.annotations", "spec": "spec", "data": "data",
+	"cascade": "metadata.finalizers",
 }

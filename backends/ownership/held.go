@@ -49,7 +49,8 @@ func (r Rules) Held(c stream.Collection, o object.Object, last *Reply) stream.Ve
 	if r.Wants(c, o) {
 		return stream.Version{SourceUID: uid, Hash: local}
 	}
-	if last != nil && last.UID == o.UID() && last.Local == local && (last.Version.SourceUID == uid || last.Version.Absent()) {
+	if last != nil && last.UID == o.UID() && last.Local == local &&
+		(last.Version.SourceUID == uid || last.Version.Absent()) {
 		return last.Version
 	}
 	if c != stream.Statuses && rec.Wrote == local.String() {

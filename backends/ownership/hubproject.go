@@ -14,7 +14,8 @@ import (
 // nil when it may. project is the one of that name; nil when there is none.
 func (r Rules) HubProject(name string, project *object.Object) *stream.Refusal {
 	switch {
-	case r.Side != stream.Spoke || r.Mode != stream.Managed || r.Policy == nil, slices.Contains(r.Policy.Projects, name), !r.Policy.AppProjects():
+	case r.Side != stream.Spoke || r.Mode != stream.Managed ||
+		r.Policy == nil, slices.Contains(r.Policy.Projects, name), !r.Policy.AppProjects():
 		return nil
 	case r.Policy.Project(name) != nil:
 		return r.Policy.Project(name)
@@ -33,7 +34,8 @@ func (r Rules) HubProject(name string, project *object.Object) *stream.Refusal {
 	if name == object.DefaultProjectName {
 		switches = "; the hub's comes with projects.share_default of the principal and appproject/default in policy.adopt of the spoke"
 	}
-	return policy.Denied("projects", "project %q by its very name, and the one on the spoke is not the hub's%s", name, switches)
+	return policy.Denied("projects", "project %q by its very name, and the one on the spoke is not the hub's%s", name,
+		switches)
 }
 
 // OnItsWay is the answer while the hub's AppProject of that name may still come.

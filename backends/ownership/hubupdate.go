@@ -102,7 +102,8 @@ func (r Rules) PlanHubUpdate(current object.Object, s LinkState) ([]byte, bool) 
 // there is nothing to announce, to report, or to let go. PlanHubUpdate is asked at every look
 // at an object, and needs no copy of it then.
 func nothingToUpdate(r Rules, o object.Object, s LinkState) bool {
-	return o.Child("operation") == nil && !o.Deleting() && s.Refusal == nil && s.Barred == "" && len(s.Dropped) == 0 && r.Unsendable(o) == "" &&
+	return o.Child("operation") == nil && !o.Deleting() && s.Refusal == nil && s.Barred == "" && len(s.Dropped) == 0 &&
+		r.Unsendable(o) == "" &&
 		!slices.ContainsFunc(object.Conditions(o.Child("status")), object.IsOwnCondition)
 }
 
@@ -186,7 +187,8 @@ func neverRuns(r Rules, o object.Object, s LinkState) string {
 	case operations.Completed(state):
 		return ""
 	case r.SentElsewhere(o) != "":
-		return "it was sent to agent " + r.SentElsewhere(o) + ", which had the Application then; whether it ran is not known, so it is not run again"
+		return "it was sent to agent " + r.SentElsewhere(o) +
+			", which had the Application then; whether it ran is not known, so it is not run again"
 	case sent && s.Failure != nil:
 		return s.Failure.Message
 	}
@@ -223,7 +225,8 @@ func reportConditions(r Rules, o object.Object, s LinkState) bool {
 // what people can do.
 func undecided(r Rules, o object.Object, refusal stream.Refusal) string {
 	return "agent " + r.Agent.String() + ": " + refusal.Message + ". Its workloads may still run: " +
-		"agentctl agent keep-workloads " + r.Agent.String() + " " + o.Key.Name + " lets the Application go and leaves them; " +
+		"agentctl agent keep-workloads " + r.Agent.String() + " " + o.Key.Name +
+		" lets the Application go and leaves them; " +
 		"to have them deleted, create the Application again after that, and delete it"
 }
 
@@ -236,7 +239,8 @@ func warning(r Rules, dropped []string) string {
 	if r.Mode == stream.Autonomous {
 		where = "shown"
 	}
-	return where + " without what the API server there does not know, since its Argo CD is older: " + strings.Join(dropped, ", ")
+	return where + " without what the API server there does not know, since its Argo CD is older: " +
+		strings.Join(dropped, ", ")
 }
 
 // answer is the message of the condition that tells what the spoke answered.

@@ -10,7 +10,8 @@ import (
 )
 
 // Class says how soon an event is to be written, which is about the object of key.
-func (r Rules) Class(e stream.Event, key stream.ResourceKey, current *object.Object, asked operations.Requests) budget.Class {
+func (r Rules) Class(e stream.Event, key stream.ResourceKey, current *object.Object,
+	asked operations.Requests) budget.Class {
 	switch {
 	case e.Verb == stream.Delete || Leaving(e) || e.Key.Collection == stream.Commands:
 		return budget.First

@@ -22,7 +22,8 @@ func newerContent(r Rules, e stream.Event, current *object.Object) (map[string]a
 
 // planSpec plans for an Application or an AppProject that is not leaving. data is what the
 // event carries.
-func planSpec(r Rules, e stream.Event, key stream.ResourceKey, current *object.Object, data map[string]any) ([]Write, *stream.Refusal) {
+func planSpec(r Rules, e stream.Event, key stream.ResourceKey, current *object.Object,
+	data map[string]any) ([]Write, *stream.Refusal) {
 	spec, missing, refusal := admittedSpec(r, e, key, current, data)
 	if refusal != nil {
 		return nil, refusal
@@ -66,7 +67,8 @@ func planSpec(r Rules, e stream.Event, key stream.ResourceKey, current *object.O
 
 // admittedSpec is the spec of an event as far as this side takes it, and the paths of what is
 // missing from a project that its owner's policy bounds.
-func admittedSpec(r Rules, e stream.Event, key stream.ResourceKey, current *object.Object, data map[string]any) (spec map[string]any, missing []string, refusal *stream.Refusal) {
+func admittedSpec(r Rules, e stream.Event, key stream.ResourceKey, current *object.Object,
+	data map[string]any) (spec map[string]any, missing []string, refusal *stream.Refusal) {
 	spec, ok := data["spec"].(map[string]any)
 	if !ok {
 		return nil, nil, stream.Invalid("the event carries no spec")
@@ -91,7 +93,8 @@ func admittedSpec(r Rules, e stream.Event, key stream.ResourceKey, current *obje
 
 // awaitsDeletion is the answer while an object goes in whose place a copy is to be.
 func awaitsDeletion(r Rules, current object.Object) *stream.Refusal {
-	message := fmt.Sprintf("the %s is being deleted on the %s; it is created again when it is gone", current.Key.Kind, r.Side)
+	message := fmt.Sprintf("the %s is being deleted on the %s; it is created again when it is gone", current.Key.Kind,
+		r.Side)
 	if r.TakenDown(current) {
 		message = "someone on the spoke deletes the Application together with its workloads; it is created again when it is gone"
 	}
@@ -116,7 +119,8 @@ func refusedHere(r Rules, entry stream.EntryKey, key stream.ResourceKey, spec ma
 }
 
 // writeSpec puts what the source owns into o, and only that.
-func writeSpec(r Rules, o object.Object, old record.Record, e stream.Event, spec, labels, annotations map[string]any) object.Object {
+func writeSpec(r Rules, o object.Object, old record.Record, e stream.Event, spec, labels,
+	annotations map[string]any) object.Object {
 	created, history := r.CreatedAt(o, old, e.Revision), r.HistoryOf(o, old)
 	if r.Side == stream.Hub && o.Key.Kind == stream.Application {
 		appspec.MakeTyped(spec)
@@ -139,7 +143,8 @@ func writeSpec(r Rules, o object.Object, old record.Record, e stream.Event, spec
 	}
 	rec := record.Record{
 		Hash: e.Version.Hash.String(), Revision: e.Revision, Created: created, History: history,
-		Labels: object.SortedKeys(labels), Annotations: object.SortedKeys(annotations), Child: e.Key.Collection == stream.Children,
+		Labels: object.SortedKeys(labels), Annotations: object.SortedKeys(annotations),
+		Child: e.Key.Collection == stream.Children,
 		Agent: r.Agent.String(), Adopted: old.Adopted,
 	}
 	noteShape(r, &rec, e)
@@ -166,7 +171,8 @@ func noteShape(r Rules, rec *record.Record, e stream.Event) {
 // keeps reports whether an event is about the very content of a project that is there
 // already, which then stays within what the policy admits. Only what is new is refused.
 func keeps(r Rules, e stream.Event, current *object.Object) bool {
-	if r.Side != stream.Spoke || e.Key.Collection != stream.AppProjects || current == nil || !r.IsCopy(*current) || r.Policy.Kind(policy.KindProject) != nil {
+	if r.Side != stream.Spoke || e.Key.Collection != stream.AppProjects || current == nil || !r.IsCopy(*current) ||
+		r.Policy.Kind(policy.KindProject) != nil {
 		return false
 	}
 	rec, _ := record.Of(*current)

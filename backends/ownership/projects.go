@@ -24,7 +24,8 @@ func projectContent(r Rules, o object.Object, _ operations.Requests) (data map[s
 }
 
 // planProject plans for the copy, or mirror, of an AppProject.
-func planProject(r Rules, e stream.Event, key stream.ResourceKey, current *object.Object, _ operations.Requests) ([]Write, *stream.Refusal) {
+func planProject(r Rules, e stream.Event, key stream.ResourceKey, current *object.Object,
+	_ operations.Requests) ([]Write, *stream.Refusal) {
 	if e.Verb == stream.Delete {
 		return planGone(r, e, current)
 	}
@@ -38,7 +39,8 @@ func planProject(r Rules, e stream.Event, key stream.ResourceKey, current *objec
 // tendBounds is the write by which a copy of a project keeps what the policy admits;
 // false when it has nothing else.
 func tendBounds(r Rules, current object.Object) ([]byte, bool) {
-	if r.Side != stream.Spoke || r.Mode != stream.Managed || current.Key.Kind != stream.AppProject || current.Deleting() || !record.Has(current) {
+	if r.Side != stream.Spoke || r.Mode != stream.Managed || current.Key.Kind != stream.AppProject || current.Deleting() ||
+		!record.Has(current) {
 		return nil, false
 	}
 	// Of which hub it is makes no difference, and is not known before the first connection.
@@ -71,7 +73,8 @@ func (r Rules) Closed(o object.Object) link.Content {
 	}
 	spec := map[string]any{"destinations": []any{}}
 	for _, field := range []string{
-		"description", "sourceRepos", "clusterResourceWhitelist", "clusterResourceBlacklist", "namespaceResourceWhitelist", "namespaceResourceBlacklist",
+		"description", "sourceRepos", "clusterResourceWhitelist", "clusterResourceBlacklist", "namespaceResourceWhitelist",
+		"namespaceResourceBlacklist",
 	} {
 		if value, has := o.Child("spec")[field]; has {
 			spec[field] = value

@@ -75,7 +75,8 @@ func asFound(r Rules, current object.Object, rec record.Record) (next object.Obj
 	note = "agent " + r.Agent.String() + " has given it back as it was before the agent adopted it"
 	if was.Lost {
 		note = "agent " + r.Agent.String() + " has given it back, but what it was before is lost: " + map[stream.Kind]string{
-			stream.Application: "its spec is the hub's", stream.AppProject: "it is without destinations", stream.Secret: "it is without data",
+			stream.Application: "its spec is the hub's", stream.AppProject: "it is without destinations",
+			stream.Secret: "it is without data",
 		}[current.Key.Kind]
 	}
 	if current.Key.Kind != stream.Application {
@@ -83,15 +84,17 @@ func asFound(r Rules, current object.Object, rec record.Record) (next object.Obj
 		return next, note
 	}
 	next.DropFinalizers(object.IsArgoCD)
-	next.SetFinalizers(append(next.Finalizers(), slices.DeleteFunc(slices.Clone(was.Finalizers), func(f string) bool { return !object.IsArgoCD(f) })...))
+	next.SetFinalizers(append(next.Finalizers(),
+		slices.DeleteFunc(slices.Clone(was.Finalizers), func(f string) bool { return !object.IsArgoCD(f) })...))
 	delete(next.Fields, "operation")
 	if disarm(next) {
 		note += ", but without automated synchronization, which could prune what runs now: look at the difference, and switch it on again"
 	}
 	status := next.Ensure("status")
-	object.SetConditions(status, append(slices.DeleteFunc(object.Conditions(status), object.IsReturnedCondition), map[string]any{
-		"type": object.ReturnedCondition, "message": note, "lastTransitionTime": r.Now.UTC().Format(time.RFC3339),
-	}))
+	object.SetConditions(status,
+		append(slices.DeleteFunc(object.Conditions(status), object.IsReturnedCondition), map[string]any{
+			"type": object.ReturnedCondition, "message": note, "lastTransitionTime": r.Now.UTC().Format(time.RFC3339),
+		}))
 	return next, note
 }
 
@@ -128,7 +131,8 @@ func (r Rules) Orphan(o object.Object) (writes []Write, waits bool) {
 		writes, refusal := r.LeaveHub(o)
 		return writes, refusal != nil || len(writes) > 0
 	}
-	freed := o.Deleting() && (leaves || r.Mode == stream.Managed && o.Key.Kind == stream.Application && (record.IsMirror(o) || r.Sendable(o)))
+	freed := o.Deleting() && (leaves ||
+		r.Mode == stream.Managed && o.Key.Kind == stream.Application && (record.IsMirror(o) || r.Sendable(o)))
 	next := o.Clone()
 	if freed && next.DropFinalizers(object.IsArgoCD) {
 		writes = append(writes, Write{Op: Update, Raw: object.Encode(next.Fields)})

@@ -12,7 +12,8 @@ import (
 // it could make the spoke's API server do more than to store it.
 func repositoryContent(r Rules, o object.Object, _ operations.Requests) (data map[string]any, leaving bool) {
 	secretType := o.Label(object.SecretTypeKey)
-	if !object.IsCredential(secretType) || o.Annotation(object.SourceUIDKey) != "" || object.MayWrite(secretType) && !r.WriteCredentials {
+	if !object.IsCredential(secretType) || o.Annotation(object.SourceUIDKey) != "" ||
+		object.MayWrite(secretType) && !r.WriteCredentials {
 		return nil, false
 	}
 	secret := o.Child("data")
@@ -28,7 +29,8 @@ func repositoryContent(r Rules, o object.Object, _ operations.Requests) (data ma
 
 // planRepository makes the copy of a repository's Secret on the spoke. No Secret but
 // a repository's is ever written over.
-func planRepository(r Rules, e stream.Event, key stream.ResourceKey, current *object.Object, _ operations.Requests) ([]Write, *stream.Refusal) {
+func planRepository(r Rules, e stream.Event, key stream.ResourceKey, current *object.Object,
+	_ operations.Requests) ([]Write, *stream.Refusal) {
 	if e.Verb == stream.Delete {
 		return planGone(r, e, current)
 	}
@@ -59,11 +61,13 @@ func planRepository(r Rules, e stream.Event, key stream.ResourceKey, current *ob
 		return nil, r.OthersCopy(*current)
 	case !r.IsCopy(*current) && !object.IsCredential(current.Label(object.SecretTypeKey)):
 		return nil, &stream.Refusal{
-			Kind: stream.RefusalNotOwned, Message: "a Secret of that name on the spoke is not that of a repository; rename one of the two",
+			Kind:    stream.RefusalNotOwned,
+			Message: "a Secret of that name on the spoke is not that of a repository; rename one of the two",
 		}
 	case current.Deleting():
 		return nil, &stream.Refusal{
-			Kind: stream.RefusalUnavailable, Message: "the Secret is being deleted on the spoke; it is created again when it is gone",
+			Kind:    stream.RefusalUnavailable,
+			Message: "the Secret is being deleted on the spoke; it is created again when it is gone",
 		}
 	case !r.IsCopy(*current):
 		if refusal := adoption(r, *current); refusal != nil {

@@ -28,13 +28,15 @@ func (r Rules) Review(fields map[string]any, projects func(name string) map[stri
 	case stream.AppProject:
 		name := object.StringAt(o.Child("metadata"), "name")
 		if _, missing := r.Policy.Bounded(name, o.Child("spec")); len(missing) > 0 {
-			return fmt.Sprintf("is left without %s: %s", strings.Join(missing, ", "), r.Policy.Admits(name, o.Child("spec")).Message)
+			return fmt.Sprintf("is left without %s: %s", strings.Join(missing, ", "),
+				r.Policy.Admits(name, o.Child("spec")).Message)
 		}
 	case stream.Application:
 		r.HubUID = o.Annotation(object.PrincipalUIDKey)
 		r.Projects = func(name string) *object.Object {
 			if project := projects(name); project != nil {
-				return &object.Object{Key: stream.ResourceKey{Kind: stream.AppProject, Namespace: r.Namespace, Name: name}, Fields: project}
+				return &object.Object{Key: stream.ResourceKey{Kind: stream.AppProject, Namespace: r.Namespace, Name: name},
+					Fields: project}
 			}
 			return nil
 		}
@@ -85,6 +87,7 @@ func (r Rules) NeverSent(refusal stream.Refusal, name string, project *object.Ob
 		why = "it is a mirror of an agent's AppProject"
 	}
 	return stream.Refusal{
-		Kind: stream.RefusalDenied, Message: fmt.Sprintf("AppProject %q of the hub is not on the spoke, and the hub does not send it: %s", name, why),
+		Kind:    stream.RefusalDenied,
+		Message: fmt.Sprintf("AppProject %q of the hub is not on the spoke, and the hub does not send it: %s", name, why),
 	}
 }

@@ -91,7 +91,8 @@ const (
 
 // Shares reports whether a project of that name may be for the agent.
 func (r Rules) Shares(project string) bool {
-	return project != object.DefaultProjectName || r.DefaultProject == Shared || r.DefaultProject == NoLongerShared && !r.GivesUp
+	return project != object.DefaultProjectName || r.DefaultProject == Shared ||
+		r.DefaultProject == NoLongerShared && !r.GivesUp
 }
 
 // GivesUpEntry reports whether the spoke is to give an entry up that the hub does not send.

@@ -74,7 +74,8 @@ func fitOperation(r Rules, operation map[string]any) *stream.Refusal {
 	}
 	for _, d := range known.Prune(map[string]any{"operation": operation}) {
 		if appspec.IsSet(d.Value) {
-			return stream.Invalid("the API server of the spoke does not know " + d.Path() + "; its Argo CD is too old for this operation")
+			return stream.Invalid("the API server of the spoke does not know " + d.Path() +
+				"; its Argo CD is too old for this operation")
 		}
 	}
 	return nil

@@ -15,7 +15,8 @@ func statusContent(_ Rules, o object.Object, _ operations.Requests) (data map[st
 	operation, state := o.Child("operation"), o.Child("status", "operationState")
 	// An operation that was written again over a running one is that one: the
 	// controller goes on with what operationState holds.
-	rewritten := !operations.Completed(state) && operations.CommandID(o.Child("status", "operationState", "operation")) != ""
+	rewritten := !operations.Completed(state) &&
+		operations.CommandID(o.Child("status", "operationState", "operation")) != ""
 	if operation != nil && operations.CommandID(operation) == "" && !rewritten {
 		data["operation"] = operation
 	}
@@ -27,7 +28,8 @@ func statusContent(_ Rules, o object.Object, _ operations.Requests) (data map[st
 }
 
 // planStatus writes the spoke's status to the hub's object.
-func planStatus(r Rules, e stream.Event, _ stream.ResourceKey, current *object.Object, asked operations.Requests) ([]Write, *stream.Refusal) {
+func planStatus(r Rules, e stream.Event, _ stream.ResourceKey, current *object.Object,
+	asked operations.Requests) ([]Write, *stream.Refusal) {
 	if current == nil {
 		return nil, nil // no object to show it on
 	}
@@ -94,7 +96,8 @@ func showOperation(r Rules, o object.Object, data map[string]any) map[string]any
 			o.Fields["operation"] = born
 		}
 		end := operations.Termination(o)
-		if end.StartedAt != "" && end.StartedAt == object.StringAt(theirs, "startedAt") && theirID == "" && !operations.Completed(theirs) {
+		if end.StartedAt != "" && end.StartedAt == object.StringAt(theirs, "startedAt") && theirID == "" &&
+			!operations.Completed(theirs) {
 			return ours
 		}
 	case id != "" && data["overtaken"] == id:

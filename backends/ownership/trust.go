@@ -23,7 +23,8 @@ func trustContent(_ Rules, o object.Object, _ operations.Requests) (data map[str
 // planTrust makes the items of a ConfigMap of the spoke those of the hub, and takes
 // away those that it put there before. An item that was there already, the same, was
 // not put: it stays when the hub's goes.
-func planTrust(r Rules, e stream.Event, key stream.ResourceKey, current *object.Object, _ operations.Requests) ([]Write, *stream.Refusal) {
+func planTrust(r Rules, e stream.Event, key stream.ResourceKey, current *object.Object,
+	_ operations.Requests) ([]Write, *stream.Refusal) {
 	if e.Verb == stream.Delete {
 		return withdraw(r, current), nil
 	}
@@ -50,7 +51,8 @@ func planTrust(r Rules, e stream.Event, key stream.ResourceKey, current *object.
 	case current == nil:
 	case current.Deleting():
 		return nil, &stream.Refusal{
-			Kind: stream.RefusalUnavailable, Message: "the ConfigMap is being deleted on the spoke; it is created again when it is gone",
+			Kind:    stream.RefusalUnavailable,
+			Message: "the ConfigMap is being deleted on the spoke; it is created again when it is gone",
 		}
 	default:
 		next = current.Clone()

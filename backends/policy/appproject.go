@@ -59,7 +59,8 @@ func (p *Policy) ID() string {
 	if p == nil {
 		return ""
 	}
-	return stream.HashOf(object.Encode([][]string{p.Projects, p.DestinationNamespaces, p.ClusterResources, p.ServiceAccounts, p.SourceRepos})).String()
+	return stream.HashOf(object.Encode([][]string{p.Projects, p.DestinationNamespaces, p.ClusterResources,
+		p.ServiceAccounts, p.SourceRepos})).String()
 }
 
 func withoutDestinations(spec map[string]any) (map[string]any, []string) {

@@ -37,7 +37,8 @@ const (
 	OperationOverride = "override"
 )
 
-// KindApplication, KindProject and the others are kinds of a Policy. Those of Secrets are the values of Argo CD's label.
+// KindApplication, KindProject and the others are kinds of a Policy. Those of Secrets are the values of Argo CD's
+// label.
 const (
 	KindApplication  = "application"
 	KindProject      = "appproject"
@@ -48,7 +49,8 @@ const (
 
 var (
 	kinds = []string{
-		KindApplication, KindProject, object.RepositoryType, object.TemplateType, object.WriteRepositoryType, object.WriteTemplateType,
+		KindApplication, KindProject, object.RepositoryType, object.TemplateType, object.WriteRepositoryType,
+		object.WriteTemplateType,
 		KindGPGKeys, kindCertificates, kindKnownHosts,
 	}
 	operations = []string{OperationSync, "terminate", "refresh", "hydrate", "cascade", OperationOverride}
@@ -75,7 +77,8 @@ func (p Policy) Validate() error {
 	oneOf := func(key string, list, known []string) {
 		for _, s := range list {
 			if !slices.Contains(known, s) {
-				problems = append(problems, fmt.Errorf("%s: %q is not one of %s: %w", key, s, strings.Join(known, ", "), identity.ErrInvalid))
+				problems = append(problems,
+					fmt.Errorf("%s: %q is not one of %s: %w", key, s, strings.Join(known, ", "), identity.ErrInvalid))
 			}
 		}
 	}
@@ -152,7 +155,8 @@ func (p *Policy) Selectors(kind stream.Kind) (selectors []backends.Selector, all
 // Denied is the refusal of what a rule of a policy does not allow; format says what that is.
 func Denied(rule, format string, args ...any) *stream.Refusal {
 	return &stream.Refusal{
-		Kind: stream.RefusalDenied, Message: "policy." + rule + " of the spoke does not allow " + fmt.Sprintf(format, args...),
+		Kind: stream.RefusalDenied, Message: "policy." + rule + " of the spoke does not allow " +
+			fmt.Sprintf(format, args...),
 	}
 }
 
@@ -202,7 +206,8 @@ func (p *Policy) Repository(secretType string, data map[string]any) *stream.Refu
 // ConfigMap says why the hub may not write items of a ConfigMap by which Argo CD trusts; nil when
 // it may.
 func (p *Policy) ConfigMap(configMap string) *stream.Refusal {
-	return p.Kind(map[string]string{object.GPGKeysConfigMap: KindGPGKeys, object.TLSCertificatesConfigMap: kindCertificates, object.KnownHostsConfigMap: kindKnownHosts}[configMap])
+	return p.Kind(map[string]string{object.GPGKeysConfigMap: KindGPGKeys,
+		object.TLSCertificatesConfigMap: kindCertificates, object.KnownHostsConfigMap: kindKnownHosts}[configMap])
 }
 
 // Application is about an Application's spec as the hub sends it.
@@ -258,8 +263,10 @@ func (p *Policy) Command(data map[string]any) *stream.Refusal {
 func ValidateAdopt(pattern string) error {
 	kinds := slices.Concat([]string{KindApplication, KindProject}, object.CredentialTypes())
 	kind, name, _ := strings.Cut(pattern, "/")
-	if !glob.Parses(pattern) || name == "" || !slices.ContainsFunc(kinds, func(k string) bool { return glob.Matches(kind, k) }) {
-		return fmt.Errorf("%q is not kind/name, both globs, with a kind of %s: %w", pattern, strings.Join(kinds, ", "), identity.ErrInvalid)
+	if !glob.Parses(pattern) || name == "" ||
+		!slices.ContainsFunc(kinds, func(k string) bool { return glob.Matches(kind, k) }) {
+		return fmt.Errorf("%q is not kind/name, both globs, with a kind of %s: %w", pattern, strings.Join(kinds, ", "),
+			identity.ErrInvalid)
 	}
 	return nil
 }

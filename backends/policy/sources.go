@@ -31,7 +31,8 @@ func (p *Policy) repo(repository string) bool {
 // stands for *.example.org must not be "evil.test?" or "evil.test:", behind which the rest
 // is no host any more.
 func plainRepository(repository string) (separators []rune, plain bool) {
-	if strings.ContainsFunc(repository, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`%?#\`, c) }) {
+	if strings.ContainsFunc(repository,
+		func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`%?#\`, c) }) {
 		return nil, false
 	}
 	if slices.Contains(strings.Split(repository, "/"), "..") {

@@ -106,7 +106,8 @@ func (p *Collector) used() (map[string]bool, error) {
 
 // release lets one project go if it may. It reports whether the project must be
 // looked at again when an Application changes.
-func (p *Collector) release(ctx context.Context, key stream.ResourceKey, used func() (map[string]bool, error)) (kept bool, err error) {
+func (p *Collector) release(ctx context.Context, key stream.ResourceKey,
+	used func() (map[string]bool, error)) (kept bool, err error) {
 	cached, ok := p.Store.Get(key)
 	if !ok {
 		return false, nil

@@ -49,7 +49,8 @@ func (a Awaiting) Waits(project string) bool { return len(a.entries[project]) > 
 
 // Of are the entries that wait for a project, in order.
 func (a Awaiting) Of(project string) []stream.EntryKey {
-	return slices.SortedFunc(maps.Keys(a.entries[project]), func(a, b stream.EntryKey) int { return cmp.Compare(a.String(), b.String()) })
+	return slices.SortedFunc(maps.Keys(a.entries[project]),
+		func(a, b stream.EntryKey) int { return cmp.Compare(a.String(), b.String()) })
 }
 
 // Size is how many entries wait, and for how many projects.

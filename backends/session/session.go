@@ -48,7 +48,8 @@ type Session struct {
 
 // New returns a session whose authority ends when withdrawn is closed.
 func New(withdrawn <-chan struct{}) *Session {
-	return &Session{Out: make(chan stream.Message), Over: make(chan struct{}), ended: make(chan struct{}), Withdrawn: withdrawn}
+	return &Session{Out: make(chan stream.Message), Over: make(chan struct{}), ended: make(chan struct{}),
+		Withdrawn: withdrawn}
 }
 
 // End has the connection end with a goodbye, empty for none. The owner calls it, once at

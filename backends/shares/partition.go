@@ -40,7 +40,8 @@ type placed struct {
 // New returns a Partition of a Store. Nothing is anybody's before Assign.
 func New(store backends.Store) *Partition {
 	return &Partition{
-		store: store, synced: make(chan struct{}), placed: map[stream.ResourceKey]placed{}, owned: map[identity.AgentName]map[stream.ResourceKey]bool{},
+		store: store, synced: make(chan struct{}), placed: map[stream.ResourceKey]placed{},
+		owned: map[identity.AgentName]map[stream.ResourceKey]bool{},
 	}
 }
 
@@ -250,7 +251,8 @@ func (s *agentStore) Read(ctx context.Context, key stream.ResourceKey) (backends
 }
 
 // Create implements backends.Store.
-func (s *agentStore) Create(ctx context.Context, key stream.ResourceKey, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
+func (s *agentStore) Create(ctx context.Context, key stream.ResourceKey, raw []byte,
+	opts ...backends.WriteOption) (backends.Object, error) {
 	if key.Kind == stream.Application {
 		if err := s.mayCreate(key, raw); err != nil {
 			return backends.Object{}, err
@@ -268,14 +270,16 @@ func (s *agentStore) mayCreate(key stream.ResourceKey, raw []byte) error {
 		return fmt.Errorf("agent %s makes no Application on the hub: %w", s.agent, stream.ErrRefused)
 	}
 	if o, there := s.Store.Get(key); there && !s.shows(o) {
-		return fmt.Errorf("the hub has an Application of that name of its own, which goes before the spoke's: %w", stream.ErrRefused)
+		return fmt.Errorf("the hub has an Application of that name of its own, which goes before the spoke's: %w",
+			stream.ErrRefused)
 	}
 	return nil
 }
 
 // Update implements backends.Store. That old was the agent's is tested on its
 // resourceVersion like the rest of it.
-func (s *agentStore) Update(ctx context.Context, old backends.Object, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
+func (s *agentStore) Update(ctx context.Context, old backends.Object, raw []byte,
+	opts ...backends.WriteOption) (backends.Object, error) {
 	if !s.shows(old) {
 		return backends.Object{}, fmt.Errorf("%s is not of agent %s: %w", old.Key, s.agent, stream.ErrConflict)
 	}

@@ -76,7 +76,8 @@ func (p *plan) add(name identity.AgentName, key stream.ResourceKey) {
 // and some of its Applications; none when there is nothing to look at now. Who is away for
 // the longest goes first: what a short outage of many says waits. List returns all
 // Applications of an agent.
-func (p *plan) next(away bool, now time.Time, list func(identity.AgentName) []stream.ResourceKey) (identity.AgentName, []stream.ResourceKey) {
+func (p *plan) next(away bool, now time.Time,
+	list func(identity.AgentName) []stream.ResourceKey) (identity.AgentName, []stream.ResourceKey) {
 	for {
 		name, s := p.nextAgent(away, now)
 		if s == nil {

@@ -196,7 +196,8 @@ func (s *Marker) next(away bool) (identity.AgentName, []stream.ResourceKey) {
 // mark makes an Application say what it should. It returns how long those of the agent
 // rest before it is tried again, zero when this one is done: of what changes while it is looked
 // at, follow hears.
-func (s *Marker) mark(ctx context.Context, name identity.AgentName, key stream.ResourceKey, away bool, writes *rate.Limiter) (rest time.Duration) {
+func (s *Marker) mark(ctx context.Context, name identity.AgentName, key stream.ResourceKey, away bool,
+	writes *rate.Limiter) (rest time.Duration) {
 	o, there := s.cfg.Store.Get(key)
 	if !there {
 		return 0
@@ -232,7 +233,8 @@ func (s *Marker) link(owner identity.AgentName, owned bool) (ownership.Rules, *b
 
 // write writes an Application on account of its agent, whose budget is nil for no one, and
 // returns what tend does.
-func (s *Marker) write(ctx context.Context, o backends.Object, next []byte, away bool, peer *budget.Peer) (rest time.Duration) {
+func (s *Marker) write(ctx context.Context, o backends.Object, next []byte, away bool,
+	peer *budget.Peer) (rest time.Duration) {
 	granted := len(next) + o.Managed
 	if peer != nil {
 		if over, wait := peer.Take(time.Now(), granted); over != budget.OverNothing {
@@ -251,7 +253,8 @@ func (s *Marker) write(ctx context.Context, o backends.Object, next []byte, away
 	if err == nil || errors.Is(err, stream.ErrConflict) || errors.Is(err, stream.ErrNotFound) || ctx.Err() != nil {
 		return 0 // of what changed, follow hears
 	}
-	s.cfg.Log.Warn().Err(err).Stringer("resource", o.Key).Bool("away", away).Msg("cannot say of an application whether its agent is away, trying again")
+	s.cfg.Log.Warn().Err(err).Stringer("resource", o.Key).Bool("away", away).
+		Msg("cannot say of an application whether its agent is away, trying again")
 	if errors.Is(err, stream.ErrRefused) {
 		return 0 // until the next pass: it keeps no other waiting
 	}

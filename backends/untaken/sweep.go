@@ -102,8 +102,9 @@ func (u *Reporter) Run(ctx context.Context) error {
 		return nil
 	}
 	pass := pass{Reporter: u, writes: rate.NewLimiter(writesPerSecond, 1), counted: -1,
-		waiting: map[stream.ResourceKey]bool{}, untaken: map[stream.ResourceKey]bool{}, reported: map[stream.ResourceKey]string{},
-		yielded: map[stream.ResourceKey]bool{},
+		waiting: map[stream.ResourceKey]bool{}, untaken: map[stream.ResourceKey]bool{},
+		reported: map[stream.ResourceKey]string{},
+		yielded:  map[stream.ResourceKey]bool{},
 	}
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
@@ -205,7 +206,8 @@ func (p *pass) conditions(ctx, end context.Context, keys []stream.ResourceKey, s
 		case err != nil:
 			p.waiting[key] = true
 			if ctx.Err() == nil {
-				p.Log.Warn().Err(err).Stringer("resource", key).Msg("cannot say of an application that no agent takes it, trying again")
+				p.Log.Warn().Err(err).Stringer("resource", key).
+					Msg("cannot say of an application that no agent takes it, trying again")
 			}
 		default:
 			p.wrote(w)
@@ -231,7 +233,8 @@ func (p *pass) makeEvents(ctx, end context.Context) {
 		e := p.events[0]
 		p.events = p.events[1:]
 		if err := p.Event(ctx, e.about, e.message); err != nil && ctx.Err() == nil {
-			p.Log.Warn().Err(err).Stringer("resource", e.about.Key).Msg("cannot make an Event of an application that no agent takes")
+			p.Log.Warn().Err(err).Stringer("resource", e.about.Key).
+				Msg("cannot make an Event of an application that no agent takes")
 		}
 	}
 }
@@ -310,14 +313,17 @@ func (p *pass) noteReported(key stream.ResourceKey, message string) {
 func (p *pass) messageOf(key stream.ResourceKey, seen *observed, says sayer) (message string, endsSync bool) {
 	_, released := seen.Metadata.Annotations[record.ReleasedKey]
 	switch {
-	case seen.Metadata.Labels[object.IgnoreSyncKey] == "true", seen.Metadata.Annotations[object.SkipReconcileKey] == "true":
+	case seen.Metadata.Labels[object.IgnoreSyncKey] == "true",
+		seen.Metadata.Annotations[object.SkipReconcileKey] == "true":
 		return "", false
 	case p.Selector != nil && !p.Selector.Matches(labels.Set(seen.Metadata.Labels)):
 		return "", false
-	case seen.Metadata.Annotations[object.RecordKey] != "" && !released, seen.Metadata.Annotations[object.PrincipalUIDKey] != "":
+	case seen.Metadata.Annotations[object.RecordKey] != "" &&
+		!released, seen.Metadata.Annotations[object.PrincipalUIDKey] != "":
 		return "", false // a mirror, or a copy
 	}
-	return says(key.Name, mapping.Placement{Namespace: key.Namespace, Name: seen.Spec.Destination.Name, Server: seen.Spec.Destination.Server})
+	return says(key.Name,
+		mapping.Placement{Namespace: key.Namespace, Name: seen.Spec.Destination.Name, Server: seen.Spec.Destination.Server})
 }
 
 // patchOf returns an Application, of which shown is said, that says that no agent takes

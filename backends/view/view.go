@@ -60,7 +60,8 @@ func (v *View) Shrink() { v.ahead = map[stream.ResourceKey]ahead{} }
 // Wrote takes what the API server has of an object, nil for gone, before the cache shows it:
 // what a write returned, which was planned by those schemas. uid is that of the object that
 // was there.
-func (v *View) Wrote(key stream.ResourceKey, o *backends.Object, uid string, schemas map[stream.Kind]*schema.Schema, now time.Time) {
+func (v *View) Wrote(key stream.ResourceKey, o *backends.Object, uid string, schemas map[stream.Kind]*schema.Schema,
+	now time.Time) {
 	v.ahead[key] = ahead{object: o, uid: uid, since: now, schemas: schemas}
 }
 
@@ -94,7 +95,8 @@ func (v *View) Newest(key stream.ResourceKey) (backends.Object, bool) {
 		return cached, ok
 	case a.object == nil && ok && cached.UID == a.uid:
 		return backends.Object{}, false // the cache has not seen it go
-	case a.object != nil && !a.shown && (!ok || object.Revision(cached.ResourceVersion) < object.Revision(a.object.ResourceVersion)):
+	case a.object != nil && !a.shown &&
+		(!ok || object.Revision(cached.ResourceVersion) < object.Revision(a.object.ResourceVersion)):
 		return *a.object, true
 	case ok && a.replaces(cached, v.schemas):
 		a.shown = true

@@ -63,7 +63,8 @@ func (e *Ends) See(d backends.Deletion) {
 	if end == nil {
 		return
 	}
-	e.cfg.Log.Warn().Stringer("resource", last.Key).Str("reason", end.Message).Msg("application is gone and its workloads may not be")
+	e.cfg.Log.Warn().Stringer("resource", last.Key).Str("reason", end.Message).
+		Msg("application is gone and its workloads may not be")
 	if !e.note(last.Annotation(object.SourceUIDKey), *end) {
 		e.cfg.Lost()
 	}
@@ -85,7 +86,8 @@ func (e *Ends) note(uid string, end stream.Refusal) bool {
 // as it should.
 func (e *Ends) Answer(key stream.ResourceKey, event stream.Event) *stream.Refusal {
 	if stored, found := e.cfg.Store.Get(key); found {
-		if o, err := object.Parse(stored); err == nil && record.Has(o) && o.Annotation(object.SourceUIDKey) == event.Version.SourceUID {
+		if o, err := object.Parse(stored); err == nil && record.Has(o) &&
+			o.Annotation(object.SourceUIDKey) == event.Version.SourceUID {
 			return &ownership.Unseen
 		}
 	}

@@ -12,7 +12,8 @@ import (
 // reason to refuse, since a restored hub counts its revisions again.
 func (w *writer) superseded(e stream.Event, current *object.Object) *stream.Refusal {
 	r := w.task.Rules
-	if r.Side != stream.Spoke || r.HistoryID != "" || e.Verb != stream.Apply || e.Key.Collection == stream.Commands || e.Revision == 0 || current == nil ||
+	if r.Side != stream.Spoke || r.HistoryID != "" || e.Verb != stream.Apply || e.Key.Collection == stream.Commands ||
+		e.Revision == 0 || current == nil ||
 		w.current.ResourceVersion == w.task.Seen[e.Key] || !r.IsCopy(*current) || !r.OfThisHub(*current) {
 		return nil
 	}

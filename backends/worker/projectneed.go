@@ -15,7 +15,8 @@ func needed(store backends.Store, r ownership.Rules, project string) ownership.P
 	needed := ownership.ForNothing
 	for _, namespace := range r.LocalNamespaces() {
 		for _, stored := range store.List(stream.Application, namespace) {
-			if !bytes.Contains(stored.Raw, []byte(project)) && project != object.DefaultProjectName || len(r.Keys(stored.Key)) == 0 {
+			if !bytes.Contains(stored.Raw, []byte(project)) && project != object.DefaultProjectName ||
+				len(r.Keys(stored.Key)) == 0 {
 				continue
 			}
 			o, err := object.Parse(stored)

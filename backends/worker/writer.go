@@ -129,7 +129,8 @@ func (w *writer) holds(r *Result, o object.Object, wrote bool) {
 	switch {
 	case r.Refusal != nil:
 	case e.Verb == stream.Apply && c != stream.Commands && rules.UIDIn(c, o) == e.Version.SourceUID:
-		if rec, _ := record.Of(o); c == stream.Statuses && rules.Unsendable(o) == "" || c != stream.Statuses && rec.Hash == e.Version.Hash.String() ||
+		if rec, _ := record.Of(o); c == stream.Statuses && rules.Unsendable(o) == "" ||
+			c != stream.Statuses && rec.Hash == e.Version.Hash.String() ||
 			c == stream.Children && !wrote { // what was thinned counts as held
 
 			reply := rules.ReplyOf(c, e.Version, o)
@@ -147,7 +148,8 @@ func (w *writer) holds(r *Result, o object.Object, wrote bool) {
 		r.Held = rules.Held(c, o, r.Reply)
 	}
 	if c == stream.Applications && rules.TakenDown(o) {
-		w.worker.cfg.Log.Warn().Stringer("resource", w.task.Key).Msg("application is deleted on the spoke together with its workloads, restoring it afterwards")
+		w.worker.cfg.Log.Warn().Stringer("resource", w.task.Key).
+			Msg("application is deleted on the spoke together with its workloads, restoring it afterwards")
 	}
 }
 
@@ -194,7 +196,8 @@ func (w *writer) updateHub(ctx context.Context) {
 
 // execute plans and writes until a plan went through. It reports whether
 // anything was written.
-func (w *writer) execute(ctx context.Context, plan func(*object.Object) ([]ownership.Write, *stream.Refusal)) (wrote bool, refusal *stream.Refusal, err error) {
+func (w *writer) execute(ctx context.Context,
+	plan func(*object.Object) ([]ownership.Write, *stream.Refusal)) (wrote bool, refusal *stream.Refusal, err error) {
 	for conflicts := 0; conflicts < attempts; {
 		current, perr := w.object()
 		if perr != nil {
@@ -376,7 +379,8 @@ func (w *writer) explain(err error) string {
 	case errors.Is(err, stream.ErrRefused) && w.task.Key.Kind == stream.Secret:
 		// Its words, or those of an admission webhook, may quote the Secret.
 		return "the API server of the " + w.task.Rules.Side.String() + " refused the Secret; its audit log says why"
-	case errors.Is(err, stream.ErrRefused) && strings.Contains(err.Error(), "unknown field") && w.task.Rules.Schemas[w.task.Key.Kind] == nil:
+	case errors.Is(err, stream.ErrRefused) && strings.Contains(err.Error(), "unknown field") &&
+		w.task.Rules.Schemas[w.task.Key.Kind] == nil:
 		return "the API server of the " + w.task.Rules.Side.String() + " refused it: " + err.Error() +
 			"; fields that restrain nothing are left out once Argomesh may read the definition there (list and watch of customresourcedefinitions)"
 	case errors.Is(err, stream.ErrRefused):

@@ -89,13 +89,16 @@ func (c controllerEvents) answered(namespace string) func(context.Context, error
 // applicationEvent is what an Event says, at the time at which it was seen, and the UID of
 // its Application; false for one that is not told: of another kind, by someone else, or of
 // another form than Argo CD's. When it was said by the clock of its writer does not count.
-func applicationEvent(what watch.EventType, o *unstructured.Unstructured, now time.Time) (uid string, e appevents.Event, ok bool) {
+func applicationEvent(what watch.EventType, o *unstructured.Unstructured,
+	now time.Time) (uid string, e appevents.Event, ok bool) {
 	text := func(path ...string) string {
 		s, _, _ := unstructured.NestedString(o.Object, path...) // of another form it is none
 		return s
 	}
-	if text("involvedObject", "kind") != string(stream.Application) || text("source", "component") != applicationController ||
-		!strings.HasPrefix(text("involvedObject", "apiVersion"), "argoproj.io/") || text("involvedObject", "namespace") != o.GetNamespace() {
+	if text("involvedObject", "kind") != string(stream.Application) ||
+		text("source", "component") != applicationController ||
+		!strings.HasPrefix(text("involvedObject", "apiVersion"), "argoproj.io/") ||
+		text("involvedObject", "namespace") != o.GetNamespace() {
 		return "", e, false
 	}
 	count := int64(1)
@@ -103,7 +106,8 @@ func applicationEvent(what watch.EventType, o *unstructured.Unstructured, now ti
 		count, _, _ = unstructured.NestedInt64(o.Object, "count")
 	}
 	e = appevents.Event{
-		Application: stream.ResourceKey{Kind: stream.Application, Namespace: o.GetNamespace(), Name: text("involvedObject", "name")},
+		Application: stream.ResourceKey{Kind: stream.Application, Namespace: o.GetNamespace(),
+			Name: text("involvedObject", "name")},
 		EventText: stream.EventText{
 			Type: stream.EventType(text("type")), Reason: text("reason"), Message: stream.EventMessage(text("message")),
 		},

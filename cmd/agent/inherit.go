@@ -23,7 +23,8 @@ func (k kept) inherit(configured []string) (operations []string, keep string) {
 
 // policy is the owner's, by what the spoke keeps. It tries until ctx is done, and then
 // returns false.
-func (m *historyStore) policy(ctx context.Context, mode stream.Mode, configured policy.Policy) (policy policy.Policy, known bool) {
+func (m *historyStore) policy(ctx context.Context, mode stream.Mode,
+	configured policy.Policy) (policy policy.Policy, known bool) {
 	err := m.retry(ctx, "cannot read whether policy.operations is older than override", func() (final bool, err error) {
 		now, version, err := m.read(ctx)
 		if err != nil || version == "" || mode != stream.Managed {

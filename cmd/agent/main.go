@@ -101,7 +101,8 @@ func newAgent(cfg agentconfig.Config, build buildinfo.Info, base *start.Base) (*
 		return nil, err
 	}
 	watch, selectors := watched(cfg)
-	store, err := kube.New(kube.Config{Client: base.Dynamic, Writes: base.Writes, Watch: watch, Only: selectors, Metrics: registry, Log: log})
+	store, err := kube.New(kube.Config{Client: base.Dynamic, Writes: base.Writes, Watch: watch, Only: selectors,
+		Metrics: registry, Log: log})
 	if err != nil {
 		return nil, err
 	}

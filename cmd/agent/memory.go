@@ -208,7 +208,8 @@ func (m *historyStore) write(ctx context.Context, k kept, version string) error 
 	if k.operations != nil {
 		data[memoryOperations] = *k.operations
 	}
-	cm := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}}
+	cm := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
+		"data": data}}
 	granted, err := m.afford(ctx, data)
 	if err != nil {
 		return err

@@ -24,7 +24,8 @@ type authentication struct {
 
 // methodOf is the method that the configuration says.
 func methodOf(p agentconfig.Principal) workload.Method {
-	m := workload.Method{Name: p.Method, Principal: p.SPIFFEIDs, GatewayIDs: p.Gateway.SPIFFEIDs, GatewayName: p.Gateway.ServerName, Plaintext: p.Gateway.Plaintext}
+	m := workload.Method{Name: p.Method, Principal: p.SPIFFEIDs, GatewayIDs: p.Gateway.SPIFFEIDs,
+		GatewayName: p.Gateway.ServerName, Plaintext: p.Gateway.Plaintext}
 	if file := p.Gateway.CAFile; file != "" {
 		m.GatewayRoots = func() (*x509.CertPool, error) {
 			roots, err := workload.ReadRoots(file)

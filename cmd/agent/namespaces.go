@@ -30,7 +30,8 @@ func makesNamespaces(cfg agentconfig.Config, store backends.Store, client dynami
 }
 
 // Create implements backends.Store.
-func (m namespaceMaker) Create(ctx context.Context, key stream.ResourceKey, raw []byte, opts ...backends.WriteOption) (backends.Object, error) {
+func (m namespaceMaker) Create(ctx context.Context, key stream.ResourceKey, raw []byte,
+	opts ...backends.WriteOption) (backends.Object, error) {
 	o, err := m.Store.Create(ctx, key, raw, opts...)
 	if key.Kind != stream.Application || !apierrors.IsNotFound(err) {
 		return o, err

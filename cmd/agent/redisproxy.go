@@ -24,7 +24,8 @@ func newRedisProxy(cfg agentconfig.Config, base *start.Base) (serve tunnel.Handl
 		return nil, nil //nolint:nilnil // documented
 	}
 	if cfg.Redis.Address == "" {
-		return nil, config.Invalid("redis_proxy.enabled", "is true, and redis.address is not set: give the address of this spoke's Redis")
+		return nil, config.Invalid("redis_proxy.enabled",
+			"is true, and redis.address is not set: give the address of this spoke's Redis")
 	}
 	spoke, err := redis.New(redis.Config{
 		Dial: func(ctx context.Context) (net.Conn, error) { return argoredis.Dial(ctx, cfg.Redis) },
@@ -34,7 +35,8 @@ func newRedisProxy(cfg agentconfig.Config, base *start.Base) (serve tunnel.Handl
 		Database: cfg.Redis.Database, Version: cfg.Redis.CacheVersion, Plain: cfg.Redis.Compression == config.CompressionNone,
 		// Those of the link.
 		Allow: func(i appkey.Instance) bool {
-			return i.Namespace == "" || i.Namespace != cfg.Namespace && mapping.MatchesNamespace(cfg.Mapping.Namespaces, i.Namespace)
+			return i.Namespace == "" || i.Namespace != cfg.Namespace &&
+				mapping.MatchesNamespace(cfg.Mapping.Namespaces, i.Namespace)
 		},
 		Metrics: base.Metrics, Log: base.Log, MaxConnections: cfg.RedisProxy.MaxConnections,
 	})

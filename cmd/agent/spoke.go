@@ -55,7 +55,8 @@ func (d *description) set(err error) (news bool) {
 }
 
 // describeSpoke asks until the API server answers; false when ctx was done first.
-func describeSpoke(ctx context.Context, cfg *rest.Config, client dynamic.Interface, d *description, log zerolog.Logger) (s spoke, ok bool) {
+func describeSpoke(ctx context.Context, cfg *rest.Config, client dynamic.Interface, d *description,
+	log zerolog.Logger) (s spoke, ok bool) {
 	versions, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		log.Error().Err(err).Msg("no discovery client for the spoke's API server") // cfg made another client before

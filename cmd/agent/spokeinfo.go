@@ -29,7 +29,8 @@ const (
 // context is done. The Applications are those that count returns, once synced is
 // closed; what Argo CD's cluster cache holds is in its Redis, and unknown without
 // an address of that, which the log says.
-func spokeInfo(cfg agentconfig.Config, synced <-chan struct{}, count func() int, tell func(stream.SpokeInfo), registry prometheus.Registerer, log zerolog.Logger) (run func(context.Context) error, err error) {
+func spokeInfo(cfg agentconfig.Config, synced <-chan struct{}, count func() int, tell func(stream.SpokeInfo),
+	registry prometheus.Registerer, log zerolog.Logger) (run func(context.Context) error, err error) {
 	t := teller{synced: synced, count: count, notify: tell, cache: func() stream.SpokeInfo { return stream.SpokeInfo{} }}
 	if cfg.Redis.Address == "" {
 		log.Info().Msg("redis.address is not set, so the hub is not told what argo cd's cluster cache holds")

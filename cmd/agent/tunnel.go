@@ -16,7 +16,9 @@ import (
 )
 
 // newTunnel makes the spoke's end of the tunnel.
-func newTunnel(cfg agentconfig.Config, source *workload.Source, by authentication, services map[stream.Service]tunnel.Handler, metrics prometheus.Registerer, log zerolog.Logger) (*acceptor.Acceptor, error) {
+func newTunnel(cfg agentconfig.Config, source *workload.Source, by authentication,
+	services map[stream.Service]tunnel.Handler, metrics prometheus.Registerer,
+	log zerolog.Logger) (*acceptor.Acceptor, error) {
 	a, err := acceptor.New(acceptor.Config{
 		Target:      cfg.Principal.Address,
 		Credentials: by.credentials,

@@ -67,7 +67,8 @@ type uplink struct {
 }
 
 // newUplink starts nothing.
-func newUplink(cfg agentconfig.Config, build buildinfo.Info, base *start.Base, source *workload.Source, store *kube.Store) (*uplink, error) {
+func newUplink(cfg agentconfig.Config, build buildinfo.Info, base *start.Base, source *workload.Source,
+	store *kube.Store) (*uplink, error) {
 	metrics, err := linkmetrics.New(base.Metrics)
 	if err != nil {
 		return nil, err
@@ -81,7 +82,8 @@ func newUplink(cfg agentconfig.Config, build buildinfo.Info, base *start.Base, s
 		return nil, err
 	}
 	active := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "argomesh_agent_active", Help: "1 while this process holds the Lease and works for the agent, 0 while it stands by.",
+		Name: "argomesh_agent_active",
+		Help: "1 while this process holds the Lease and works for the agent, 0 while it stands by.",
 	})
 	if err := base.Metrics.Register(active); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
@@ -93,7 +95,8 @@ func newUplink(cfg agentconfig.Config, build buildinfo.Info, base *start.Base, s
 	past := newMemory(base.Dynamic, cfg.Namespace, writes, base.Log)
 	schemas := kube.NewDefinitions(base.Dynamic, base.Log)
 	return &uplink{
-		cfg: cfg, build: build, base: base, source: source, store: store, schemas: schemas, services: services, history: past, active: active,
+		cfg: cfg, build: build, base: base, source: source, store: store, schemas: schemas, services: services, history: past,
+		active: active,
 		mirror: mirror.Config{
 			Rules: ownership.Rules{
 				Marks: copies.Marks{
@@ -103,7 +106,8 @@ func newUplink(cfg agentconfig.Config, build buildinfo.Info, base *start.Base, s
 				},
 				Policy: &cfg.Policy,
 			},
-			Store: makesNamespaces(cfg, store, base.Dynamic), Schemas: schemas, Remember: past.save, Quota: room, Budget: writes, Bounds: cfg.Limits.Bounds(), Metrics: metrics, Tracer: base.Tracer, Log: base.Log,
+			Store: makesNamespaces(cfg, store, base.Dynamic), Schemas: schemas, Remember: past.save, Quota: room, Budget: writes,
+			Bounds: cfg.Limits.Bounds(), Metrics: metrics, Tracer: base.Tracer, Log: base.Log,
 		},
 	}, nil
 }
@@ -176,7 +180,8 @@ func (u *uplink) standing() standing {
 func (u *uplink) session(ctx context.Context) error {
 	u.history.begin()
 	left := budgetMemory{client: u.base.Dynamic, namespace: u.cfg.Namespace, budget: u.mirror.Budget, log: u.base.Log}
-	if err := u.history.retry(ctx, "cannot read what is left of the hub's budget", func() (bool, error) { return false, left.restore(ctx) }); err != nil {
+	if err := u.history.retry(ctx, "cannot read what is left of the hub's budget",
+		func() (bool, error) { return false, left.restore(ctx) }); err != nil {
 		return nil // ctx is done
 	}
 	policy, known := u.history.policy(ctx, u.cfg.Mode, u.cfg.Policy)
@@ -205,7 +210,8 @@ func (u *uplink) session(ctx context.Context) error {
 	g.Go(func() error { return left.Run(ctx) })
 	g.Go(func() error { return u.remains().Run(ctx) })
 	g.Go(func() error { return u.tunnel.Run(ctx) })
-	said := controllerEvents{client: u.base.Dynamic, namespaces: u.cfg.Mapping.Watched(u.cfg.Namespace), report: link.Report, log: u.base.Log}
+	said := controllerEvents{client: u.base.Dynamic, namespaces: u.cfg.Mapping.Watched(u.cfg.Namespace),
+		report: link.Report, log: u.base.Log}
 	g.Go(func() error { return said.Run(ctx) })
 	return g.Wait()
 }
@@ -213,7 +219,8 @@ func (u *uplink) session(ctx context.Context) error {
 // remains is what takes away what is kept of adopted objects that are gone.
 func (u *uplink) remains() *adopted.Remains {
 	return &adopted.Remains{
-		Store: u.store, Namespace: u.cfg.Namespace, List: kube.SecretsOfType(u.base.Metadata, u.cfg.Namespace, adopted.FoundType), Log: u.base.Log,
+		Store: u.store, Namespace: u.cfg.Namespace,
+		List: kube.SecretsOfType(u.base.Metadata, u.cfg.Namespace, adopted.FoundType), Log: u.base.Log,
 	}
 }
 

@@ -59,12 +59,17 @@ API and of Envoy's own admin interface must be unix sockets or on loopback.`,
 	f := cmd.Flags()
 	f.StringVar(&flags.nodeID, "node-id", xds.DefaultNodeID, "what Envoy says it is: the principal's envoy.node_id")
 	f.StringVar(&flags.xds, "xds", "unix:///run/argomesh/xds.sock", "where the principal serves xDS: its envoy.listen")
-	f.StringVar(&flags.workloadAPI, "workload-api", "unix:///run/spire/agent/api.sock", "where the Workload API serves secrets to Envoy")
-	f.StringVar(&flags.admin, "admin", "unix:///run/argomesh/envoy-admin.sock", "Envoy's admin interface, which can stop it")
-	f.StringVar(&flags.stats, "stats", "", "where kubelet and Prometheus get /ready and /stats/prometheus, such as 0.0.0.0:9902")
-	f.StringVar(&flags.memory, "memory", "1Gi", "heap at which Envoy accepts nothing more; less than the container's limit")
+	f.StringVar(&flags.workloadAPI, "workload-api", "unix:///run/spire/agent/api.sock",
+		"where the Workload API serves secrets to Envoy")
+	f.StringVar(&flags.admin, "admin", "unix:///run/argomesh/envoy-admin.sock",
+		"Envoy's admin interface, which can stop it")
+	f.StringVar(&flags.stats, "stats", "",
+		"where kubelet and Prometheus get /ready and /stats/prometheus, such as 0.0.0.0:9902")
+	f.StringVar(&flags.memory, "memory", "1Gi",
+		"heap at which Envoy accepts nothing more; less than the container's limit")
 	f.StringVar(&flags.output, "output", "-", "file to write, replaced as a whole; - for standard output")
-	f.Uint32Var(&flags.maxConnections, "max-connections", xds.DefaultMaxConnections, "open connections of all listeners at a time")
+	f.Uint32Var(&flags.maxConnections, "max-connections", xds.DefaultMaxConnections,
+		"open connections of all listeners at a time")
 	return cmd
 }
 
@@ -85,7 +90,8 @@ func printBootstrap(std cli.Streams, flags bootstrapFlags) error {
 	}
 	memory, err := resource.ParseQuantity(flags.memory)
 	if err != nil || memory.Value() < xds.MinMemory {
-		return fmt.Errorf("--memory: %q is not enough memory: use a quantity of %dMi or more, such as 1Gi", flags.memory, xds.MinMemory>>20)
+		return fmt.Errorf("--memory: %q is not enough memory: use a quantity of %dMi or more, such as 1Gi", flags.memory,
+			xds.MinMemory>>20)
 	}
 	cfg.MaxMemory = uint64(memory.Value())
 	if cfg.MaxConnections == 0 {

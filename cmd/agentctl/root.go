@@ -32,6 +32,7 @@ func newRootCommand(std cli.Streams) *cobra.Command {
 		return fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")
 	})
 	conn.AddFlags(root)
-	root.AddCommand(agents.NewCommand(std, conn), hub.NewCommand(std, conn), identities.NewCommand(std, conn), newEnvoyCommand(std), mesh.NewCommand(std, conn), newExplainCommand(std), newVersionCommand(std, conn))
+	root.AddCommand(agents.NewCommand(std, conn), hub.NewCommand(std, conn), identities.NewCommand(std, conn),
+		newEnvoyCommand(std), mesh.NewCommand(std, conn), newExplainCommand(std), newVersionCommand(std, conn))
 	return root
 }

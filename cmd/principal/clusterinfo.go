@@ -19,7 +19,8 @@ import (
 // clusterInfoWriter returns what shows the agents as clusters in the hub's Redis
 // until its context is done. Without an address of Redis it says so, and does
 // nothing.
-func clusterInfoWriter(cfg principalconfig.Config, from sessions.Clusters, registry prometheus.Registerer, log zerolog.Logger) (run func(context.Context) error, err error) {
+func clusterInfoWriter(cfg principalconfig.Config, from sessions.Clusters, registry prometheus.Registerer,
+	log zerolog.Logger) (run func(context.Context) error, err error) {
 	if cfg.Redis.Address == "" {
 		log.Info().Msg("redis.address is not set, so the hub's argo cd does not show whether agents are connected")
 		return func(context.Context) error { return nil }, nil

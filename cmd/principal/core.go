@@ -72,7 +72,8 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 	}
 	went := links.NewRestores(log)
 	store, err := kube.New(kube.Config{
-		Client: base.Dynamic, Writes: base.Writes, Watch: links.Watched(cfg.Namespace), Only: links.WatchedOnly(), Metrics: registry, Log: log,
+		Client: base.Dynamic, Writes: base.Writes, Watch: links.Watched(cfg.Namespace), Only: links.WatchedOnly(),
+		Metrics: registry, Log: log,
 		Restored: went.Listed,
 	})
 	if err != nil {
@@ -87,7 +88,8 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 		return nil, err
 	}
 	tunnels, err := dialer.New(dialer.Config{
-		MaxStreams: cfg.Tunnel.MaxAgentStreams, MaxTotalStreams: cfg.Tunnel.MaxStreams, Quota: room, Metrics: registry, Log: log,
+		MaxStreams: cfg.Tunnel.MaxAgentStreams, MaxTotalStreams: cfg.Tunnel.MaxStreams, Quota: room, Metrics: registry,
+		Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -98,7 +100,8 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 	}
 	agents := &fleet.Registry{}
 	sessions := sessions.New(replica())
-	unknown, err := strangers.New(strangers.Config{Client: base.Dynamic, Namespace: cfg.Namespace, Known: agents.Owns, Metrics: registry, Log: log})
+	unknown, err := strangers.New(strangers.Config{Client: base.Dynamic, Namespace: cfg.Namespace, Known: agents.Owns,
+		Metrics: registry, Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -117,13 +120,15 @@ func (c *hubCore) link(metrics *linkmetrics.Metrics) {
 	cfg, base, log := c.cfg, c.base, c.base.Log
 	// Nothing is mapped before it is known by what.
 	c.hub = hub.NewState(hub.Store{
-		Client: base.Dynamic, Namespace: cfg.Namespace, ShareDefault: cfg.Projects.ShareDefault, Mapping: hub.Mapping(cfg.Mapping.By),
+		Client: base.Dynamic, Namespace: cfg.Namespace, ShareDefault: cfg.Projects.ShareDefault,
+		Mapping: hub.Mapping(cfg.Mapping.By),
 	}, func(kept hub.Hub) {
 		c.agents.Map(cfg.Owners(kept.Mapping))
 		c.owners = division.New(c.agents, c.store)
 	}, log)
 	noted := keyset.New[identity.AgentName]()
-	c.watch = agentwatch.New(agentwatch.Config{Client: base.Dynamic, Namespace: cfg.Namespace, Registry: c.agents, StatusChanged: noted.Add, Log: log})
+	c.watch = agentwatch.New(agentwatch.Config{Client: base.Dynamic, Namespace: cfg.Namespace, Registry: c.agents,
+		StatusChanged: noted.Add, Log: log})
 	c.links = links.New(links.Config{
 		Namespace: cfg.Namespace, Replica: replica(), Life: uuid.NewString(),
 		Rules: func(decided hub.Hub, name identity.AgentName, a v1alpha1.Agent) ownership.Rules {
@@ -141,7 +146,8 @@ func (c *hubCore) link(metrics *linkmetrics.Metrics) {
 // Run keeps the core up to date until ctx is done.
 func (c *hubCore) Run(ctx context.Context, singly *lease.Lease) error {
 	c.lease = singly
-	return together(ctx, c.followHub, c.source.Run, c.store.Run, c.witness.Run, c.schemas.Run, c.hub.Then(c.watch.Run), c.unknown.Run, c.links.Run)
+	return together(ctx, c.followHub, c.source.Run, c.store.Run, c.witness.Run, c.schemas.Run, c.hub.Then(c.watch.Run),
+		c.unknown.Run, c.links.Run)
 }
 
 // followHub ends the process's work, to start over, when the hub maps otherwise.

@@ -31,7 +31,8 @@ type liveCredentials struct {
 
 // newLiveCredentials starts nothing. Off, cluster Secrets are as they are without a
 // resource proxy. acknowledged is token.Config.Acknowledged.
-func newLiveCredentials(cfg principalconfig.Config, base *start.Base, source *workload.Source, state *hub.State, acknowledged func(keyID string) bool) (liveCredentials, error) {
+func newLiveCredentials(cfg principalconfig.Config, base *start.Base, source *workload.Source, state *hub.State,
+	acknowledged func(keyID string) bool) (liveCredentials, error) {
 	settings := cfg.ResourceProxy.Credentials
 	if !settings.Enabled {
 		nothing := func(context.Context) error { return nil }

@@ -20,11 +20,13 @@ func served(cfg principalconfig.Config, upstream, redis mesh.Address) mesh.Snaps
 		}
 	}
 	if !redis.IsZero() {
-		fixed.Redis = &mesh.Redis{Listen: e.Redis, Principal: redis, TLS: mesh.RedisTLS(e.RedisTLS), CertificateFile: e.RedisCert, KeyFile: e.RedisKey}
+		fixed.Redis = &mesh.Redis{Listen: e.Redis, Principal: redis, TLS: mesh.RedisTLS(e.RedisTLS),
+			CertificateFile: e.RedisCert, KeyFile: e.RedisKey}
 	}
 	if !e.Stream.IsZero() {
 		fixed.Stream = &mesh.Stream{
-			Listen: e.Stream, Principal: e.StreamUpstream, Services: envoy.StreamServices(), BehindGateway: cfg.Stream.Trusts(e.StreamUpstream),
+			Listen: e.Stream, Principal: e.StreamUpstream, Services: envoy.StreamServices(),
+			BehindGateway: cfg.Stream.Trusts(e.StreamUpstream),
 		}
 	}
 	return fixed

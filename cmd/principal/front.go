@@ -60,7 +60,8 @@ func newFront(ctx context.Context, c *hubCore) (*proxies, error) {
 		serve, err := newRedisProxy(ctx, redisConfig{
 			cfg: cfg.RedisProxy, redis: cfg.Redis, quota: c.quota, metrics: registry, log: log,
 			owners: whose, objects: objects, unopened: live.Unopened{
-				Hub: c.hub, Store: c.store, Registry: c.agents, Sessions: c.sessions, Division: func() *division.Division { return c.owners }, Resolver: whose, Kinds: known,
+				Hub: c.hub, Store: c.store, Registry: c.agents, Sessions: c.sessions,
+				Division: func() *division.Division { return c.owners }, Resolver: whose, Kinds: known,
 			}, found: c.sessions.Found, dial: c.dials(stream.Redis),
 		})
 		if err != nil {
@@ -72,7 +73,8 @@ func newFront(ctx context.Context, c *hubCore) (*proxies, error) {
 		f.parts = append(f.parts, serve)
 	}
 	follower := envoy.New(envoy.Config{
-		Fixed: served(cfg, upstream, redis), Self: c.source.WaitID, Registry: c.agents, Tokens: envoy.Published(credentials.keys), Server: server, Log: log,
+		Fixed: served(cfg, upstream, redis), Self: c.source.WaitID, Registry: c.agents,
+		Tokens: envoy.Published(credentials.keys), Server: server, Log: log,
 	})
 	f.parts = append(f.parts, serveEnvoy(cfg.Envoy.Listen, follower))
 	return f, nil

@@ -20,7 +20,8 @@ import (
 )
 
 // openListeners opens all listeners of s, or none.
-func openListeners(ctx context.Context, s principalconfig.Stream, source *workload.Source, log zerolog.Logger) ([]net.Listener, error) {
+func openListeners(ctx context.Context, s principalconfig.Stream, source *workload.Source,
+	log zerolog.Logger) ([]net.Listener, error) {
 	var opened []net.Listener
 	listeners, keys := s.All()
 	for i, l := range listeners {
@@ -34,7 +35,8 @@ func openListeners(ctx context.Context, s principalconfig.Stream, source *worklo
 	return opened, nil
 }
 
-func openListener(ctx context.Context, l principalconfig.Listener, key string, source *workload.Source, log zerolog.Logger) (net.Listener, error) {
+func openListener(ctx context.Context, l principalconfig.Listener, key string, source *workload.Source,
+	log zerolog.Logger) (net.Listener, error) {
 	method, err := methodOf(l, source, log)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
@@ -53,7 +55,8 @@ func openListener(ctx context.Context, l principalconfig.Listener, key string, s
 func methodOf(l principalconfig.Listener, source *workload.Source, log zerolog.Logger) (server.Method, error) {
 	switch l.Method {
 	case identity.MethodX509:
-		return server.Method{Name: l.Method, Credentials: source.ServerCredentials(log), Authenticate: workload.PeerFromContext}, nil
+		return server.Method{Name: l.Method, Credentials: source.ServerCredentials(log),
+			Authenticate: workload.PeerFromContext}, nil
 	case identity.MethodJWT:
 		m := server.Method{
 			Name: l.Method, Credentials: source.TokenServerCredentials(log), Authenticate: source.PeerFromToken,

@@ -67,7 +67,8 @@ func newLiveAccess(ctx context.Context, c liveConfig) (_ *liveAccess, err error)
 		return nil, err
 	}
 	records, err := telemetry.NewRecords(ctx, telemetry.RecordsConfig{
-		Endpoint: c.cfg.Audit.OTLPEndpoint, Insecure: c.cfg.Audit.Insecure, Service: "argomesh-principal", Build: c.build, Log: log,
+		Endpoint: c.cfg.Audit.OTLPEndpoint, Insecure: c.cfg.Audit.Insecure, Service: "argomesh-principal", Build: c.build,
+		Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("resource_proxy.audit.otlp_endpoint: %w", err)
@@ -93,8 +94,9 @@ func newLiveAccess(ctx context.Context, c liveConfig) (_ *liveAccess, err error)
 		return nil, err
 	}
 	if l.hub, err = resource.NewHub(resource.HubConfig{
-		Dial: c.dial, Tokens: c.tokens, Agents: live.NewReachable(c.agents, log), Audit: l.audit, Replies: known, Objects: c.objects,
-		Tracer: c.base.Tracer, Metrics: registry, Log: log,
+		Dial: c.dial, Tokens: c.tokens, Agents: live.NewReachable(c.agents, log), Audit: l.audit, Replies: known,
+		Objects: c.objects,
+		Tracer:  c.base.Tracer, Metrics: registry, Log: log,
 		MaxCalls: c.cfg.MaxCalls, MaxCallsPerAgent: c.cfg.MaxAgentCalls,
 	}); err != nil {
 		return nil, err

@@ -13,7 +13,8 @@ import (
 
 // newMeshPolicy returns what looks after the objects of the hub's mesh: those that
 // mesh.live names, which may be none.
-func newMeshPolicy(cfg principalconfig.Config, client dynamic.Interface, agents *fleet.Registry, metrics prometheus.Registerer, log zerolog.Logger) (*meshpolicy.Controller, error) {
+func newMeshPolicy(cfg principalconfig.Config, client dynamic.Interface, agents *fleet.Registry,
+	metrics prometheus.Registerer, log zerolog.Logger) (*meshpolicy.Controller, error) {
 	var parts []meshpolicy.Part
 	for _, part := range cfg.Mesh.Parts(cfg.Namespace) {
 		if part.Live == "" {

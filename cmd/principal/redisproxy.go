@@ -40,11 +40,13 @@ type redisConfig struct {
 // done.
 func newRedisProxy(ctx context.Context, c redisConfig) (run func(context.Context) error, err error) {
 	if c.redis.Address == "" {
-		return nil, config.Invalid("redis_proxy.listen", "is set, and redis.address is not: give the address of the hub's own Redis")
+		return nil, config.Invalid("redis_proxy.listen",
+			"is set, and redis.address is not: give the address of the hub's own Redis")
 	}
 	hub := redis.HubConfig{
 		DialRedis: func(ctx context.Context) (net.Conn, error) { return argoredis.Dial(ctx, c.redis) },
-		DialSpoke: c.dial, Owners: c.owners, Found: c.found, Away: c.owners.Registry.AwaySince, Metrics: c.metrics, Log: c.log,
+		DialSpoke: c.dial, Owners: c.owners, Found: c.found, Away: c.owners.Registry.AwaySince, Metrics: c.metrics,
+		Log:            c.log,
 		MaxConnections: c.cfg.MaxConnections, MaxSubscriptions: c.cfg.MaxSubscriptions, MaxAgentCalls: c.cfg.MaxAgentCalls,
 		MaxKeptBytes: c.cfg.LastKnownMax, Quota: c.quota, Format: keyFormat(c.redis),
 	}

@@ -28,7 +28,8 @@ func (c *hubCore) serveAgents(ctx context.Context, listeners []net.Listener) err
 		Renewed:  c.sessions.Renewed,
 		Refused:  c.refused,
 		Register: c.tunnels.Register,
-		HubUID:   hub.UID, Version: c.build.Version, Capabilities: stream.NewCapabilities(stream.WriteCredentials, stream.GiveUp, stream.SeenDeletes, stream.ShowEvents),
+		HubUID:   hub.UID, Version: c.build.Version,
+		Capabilities:   stream.NewCapabilities(stream.WriteCredentials, stream.GiveUp, stream.SeenDeletes, stream.ShowEvents),
 		MaxConnections: c.cfg.Stream.MaxConnections,
 		// What its tunnel needs, beside that of a renewal; and the stream's.
 		MaxAgentConnections: max(64, 4*c.cfg.Tunnel.MaxAgentStreams/call.MaxStreams),

@@ -46,7 +46,8 @@ func newSingletons(c *hubCore, f *proxies) (*leaderTasks, error) {
 	}
 	projects := &projects.Collector{Store: c.store, Namespace: cfg.Namespace, Log: log}
 	remains := &adopted.Remains{
-		Store: c.store, Namespace: cfg.Namespace, List: kube.SecretsOfType(c.base.Metadata, cfg.Namespace, adopted.FoundType), Log: log,
+		Store: c.store, Namespace: cfg.Namespace, List: kube.SecretsOfType(c.base.Metadata, cfg.Namespace, adopted.FoundType),
+		Log: log,
 	}
 	keepCommon := func(ctx context.Context) error { return c.budgets.Save(ctx, c.hub.Store, log) }
 	keepVersion := func(ctx context.Context) error { return c.hub.KeepVersion(ctx, c.build.Version) }
@@ -58,7 +59,9 @@ func newSingletons(c *hubCore, f *proxies) (*leaderTasks, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &leaderTasks{hub: c.hub, parts: []func(context.Context) error{agents.Run, projects.Run, remains.Run, meshPolicy.Run, showClusters, f.credentials.rotate, keepCommon, keepVersion, silent.Run, absent.Run}}
+	s := &leaderTasks{hub: c.hub,
+		parts: []func(context.Context) error{agents.Run, projects.Run, remains.Run, meshPolicy.Run, showClusters,
+			f.credentials.rotate, keepCommon, keepVersion, silent.Run, absent.Run}}
 	push, err := newBundlePusher(cfg.SPIRE, c.source, registry, log)
 	if err != nil {
 		return nil, err

@@ -26,7 +26,8 @@ const (
 )
 
 // newBundlePusher starts nothing; nil when there is nothing to push.
-func newBundlePusher(cfg principalconfig.SPIRE, source *workload.Source, metrics prometheus.Registerer, log zerolog.Logger) (*spire.Pusher, error) {
+func newBundlePusher(cfg principalconfig.SPIRE, source *workload.Source, metrics prometheus.Registerer,
+	log zerolog.Logger) (*spire.Pusher, error) {
 	if cfg.Server == "" {
 		return nil, nil //nolint:nilnil // documented
 	}
@@ -70,7 +71,8 @@ func readBundles(folder string) ([]*spiffebundle.Bundle, error) {
 			continue
 		}
 		if len(bundles)+len(problems) == maxPushed {
-			problems = append(problems, fmt.Errorf("spire.bundles: %s has more than %d files, and only these are pushed", folder, maxPushed))
+			problems = append(problems,
+				fmt.Errorf("spire.bundles: %s has more than %d files, and only these are pushed", folder, maxPushed))
 			break
 		}
 		bundle, err := readBundle(filepath.Join(folder, entry.Name()), name)

@@ -29,7 +29,8 @@ func newStale(c *hubCore) (*staleness, error) {
 		Help: "Writes of condition ArgomeshStaleWarning to Applications of the hub, by what it says of the agent (away, or back: it goes) and result.",
 	}, []string{"says", "result"})}
 	s.teller = stale.New(stale.Config{
-		Store: c.store, Away: s.away, Owner: s.owner, Applications: s.applications, Link: s.link, Divisions: c.agents.Divisions, Wrote: s.wrote,
+		Store: c.store, Away: s.away, Owner: s.owner, Applications: s.applications, Link: s.link,
+		Divisions: c.agents.Divisions, Wrote: s.wrote,
 		Log: c.base.Log,
 	})
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -37,7 +37,8 @@ func SettingsOf(a v1alpha1.Agent) Settings {
 	return Settings{
 		Held: !clusterSecretSettled(a), History: continuity.Told(a.Status.History, 0),
 		Accepted: a.Annotations[v1alpha1.AcceptDeletionsAnnotation],
-		Link:     linkStateOf(a.Status), Limits: LimitsOf(a.Spec.Limits), Bounds: BoundsOf(a.Spec.Limits), Left: LevelsOf(a.Status.Budget),
+		Link:     linkStateOf(a.Status), Limits: LimitsOf(a.Spec.Limits), Bounds: BoundsOf(a.Spec.Limits),
+		Left: LevelsOf(a.Status.Budget),
 	}
 }
 
@@ -87,8 +88,10 @@ func clusterSecretSettled(a v1alpha1.Agent) bool {
 func LimitsOf(l *v1alpha1.AgentLimits) budget.Limits {
 	limits := budget.DefaultLimits()
 	if l != nil {
-		limits.Writes.Rate, limits.Writes.Burst = cmp.Or(l.WritesPerSecond, limits.Writes.Rate), cmp.Or(l.WritesBurst, limits.Writes.Burst)
-		limits.Bytes.Rate, limits.Bytes.Burst = cmp.Or(l.BytesPerSecond, limits.Bytes.Rate), cmp.Or(l.BytesBurst, limits.Bytes.Burst)
+		limits.Writes.Rate, limits.Writes.Burst = cmp.Or(l.WritesPerSecond, limits.Writes.Rate),
+			cmp.Or(l.WritesBurst, limits.Writes.Burst)
+		limits.Bytes.Rate, limits.Bytes.Burst = cmp.Or(l.BytesPerSecond, limits.Bytes.Rate),
+			cmp.Or(l.BytesBurst, limits.Bytes.Burst)
 	}
 	return limits
 }
@@ -106,7 +109,8 @@ func BoundsOf(l *v1alpha1.AgentLimits) bounds.Bounds {
 	b := bounds.Default()
 	if l != nil {
 		b.Applications, b.AppProjects = cmp.Or(int(l.Applications), b.Applications), cmp.Or(int(l.AppProjects), b.AppProjects)
-		b.ApplicationBytes, b.AppProjectBytes = cmp.Or(int(l.ApplicationBytes), b.ApplicationBytes), cmp.Or(int(l.AppProjectBytes), b.AppProjectBytes)
+		b.ApplicationBytes, b.AppProjectBytes = cmp.Or(int(l.ApplicationBytes), b.ApplicationBytes),
+			cmp.Or(int(l.AppProjectBytes), b.AppProjectBytes)
 		b.TotalBytes = cmp.Or(l.TotalBytes, b.TotalBytes)
 	}
 	return b

@@ -44,8 +44,9 @@ type Watch struct {
 func New(cfg Config) *Watch {
 	w := &Watch{cfg: cfg}
 	w.agents = collection.New(collection.Config[v1alpha1.Agent]{
-		Reflect: reflector.Config{Resource: cfg.Client.Resource(v1alpha1.AgentResource).Namespace(cfg.Namespace), What: "agents", Streams: cfg.Client},
-		Value:   w.agent, Changed: w.changed, Readable: w.readable,
+		Reflect: reflector.Config{Resource: cfg.Client.Resource(v1alpha1.AgentResource).
+			Namespace(cfg.Namespace), What: "agents", Streams: cfg.Client},
+		Value: w.agent, Changed: w.changed, Readable: w.readable,
 	})
 	return w
 }
@@ -89,7 +90,8 @@ func (w *Watch) changed(changes []collection.Change[v1alpha1.Agent]) {
 		return
 	}
 	before, a := changes[0].Before, changes[0].After
-	if w.due == nil && (SettingsOf(before) != SettingsOf(a) || ShownBy(before) != ShownBy(a)) { // else it is said with the rest
+	// else it is said with the rest
+	if w.due == nil && (SettingsOf(before) != SettingsOf(a) || ShownBy(before) != ShownBy(a)) {
 		w.cfg.Registry.UpdateStatus(a)
 		if name, err := identity.ParseAgentName(a.Name); err == nil {
 			w.cfg.StatusChanged(name)

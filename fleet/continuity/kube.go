@@ -63,7 +63,8 @@ func write(ctx context.Context, agents dynamic.ResourceInterface, read v1alpha1.
 	if err != nil {
 		return err
 	}
-	_, err = agents.Patch(ctx, read.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "argomesh-principal-link"}, "status")
+	_, err = agents.Patch(ctx, read.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: "argomesh-principal-link"}, "status")
 	switch {
 	case apierrors.IsConflict(err):
 		return fmt.Errorf("write the link of agent %s: %w: %w", read.Name, stream.ErrConflict, err)

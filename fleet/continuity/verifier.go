@@ -85,18 +85,20 @@ func (j *Verifier) Verify(ctx context.Context, peer mirror.Peer, known mirror.Kn
 		return mirror.HistoryCheck{}, err
 	}
 	kept := record.Agent.Status.History
-	broken, err := j.compare(ctx, fleet.Reading{Hub: hub, Stored: kept, Revision: record.Revision, Restores: j.cfg.Restores()}, fleet.Connection{
-		ID: peer.Connection,
-		Shown: fleet.Shown{
-			Hub: peer.Hello.HubUID, Token: peer.Hello.History.Token, Revision: peer.Hello.History.Revision,
-			ClusterUID: peer.Hello.ClusterUID,
-		},
-		Sent: known.Sent, Behind: known.Behind, Begins: known.Begins,
-	})
+	broken, err := j.compare(ctx,
+		fleet.Reading{Hub: hub, Stored: kept, Revision: record.Revision, Restores: j.cfg.Restores()}, fleet.Connection{
+			ID: peer.Connection,
+			Shown: fleet.Shown{
+				Hub: peer.Hello.HubUID, Token: peer.Hello.History.Token, Revision: peer.Hello.History.Revision,
+				ClusterUID: peer.Hello.ClusterUID,
+			},
+			Sent: known.Sent, Behind: known.Behind, Begins: known.Begins,
+		})
 	if err != nil {
 		return mirror.HistoryCheck{}, err
 	}
-	judgement := mirror.HistoryCheck{Broken: broken, Now: Told(kept, record.Revision), Epoch: record.Agent.Status.Link.Epoch, Other: j.otherEpoch()}
+	judgement := mirror.HistoryCheck{Broken: broken, Now: Told(kept, record.Revision),
+		Epoch: record.Agent.Status.Link.Epoch, Other: j.otherEpoch()}
 	if broken != "" {
 		// A cache that has not seen the restore shows agreement where there is none.
 		caughtUp, err := j.cfg.CaughtUp(ctx)
@@ -139,7 +141,8 @@ func (j *Verifier) otherEpoch() int64 {
 // later one is seen by the other.
 func (j *Verifier) claimLink(ctx context.Context, peer mirror.Peer) (record Record, err error) {
 	want := v1alpha1.AgentLink{
-		Replica: j.cfg.Replica, Life: j.cfg.Life, Connection: peer.Connection, Process: peer.Hello.Process, Turn: int64(peer.Hello.Turn),
+		Replica: j.cfg.Replica, Life: j.cfg.Life, Connection: peer.Connection, Process: peer.Hello.Process,
+		Turn: int64(peer.Hello.Turn),
 	}
 	for range claimAttempts {
 		if record, err = j.cfg.Read(ctx); err != nil {

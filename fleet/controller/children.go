@@ -38,7 +38,8 @@ func setChildren(conditions *[]metav1.Condition, agent *v1alpha1.Agent, found fi
 	}
 	reason, says := obstacle(agent.Name, found)
 	if reason == "" && !found.session.BudgetKnown {
-		if last := meta.FindStatusCondition(*conditions, v1alpha1.ConditionChildApplications); last != nil && last.Reason == reasonChildrenElsewhere {
+		if last := meta.FindStatusCondition(*conditions, v1alpha1.ConditionChildApplications); last != nil &&
+			last.Reason == reasonChildrenElsewhere {
 			return
 		}
 	}
@@ -47,7 +48,8 @@ func setChildren(conditions *[]metav1.Condition, agent *v1alpha1.Agent, found fi
 		return
 	}
 	meta.SetStatusCondition(conditions, metav1.Condition{
-		Type: v1alpha1.ConditionChildApplications, Status: metav1.ConditionTrue, Reason: reason, Message: cut(strings.Join(says, "; ")),
+		Type: v1alpha1.ConditionChildApplications, Status: metav1.ConditionTrue, Reason: reason,
+		Message:            cut(strings.Join(says, "; ")),
 		ObservedGeneration: agent.Generation, LastTransitionTime: seconds(now),
 	})
 }
@@ -61,14 +63,16 @@ func obstacle(agent string, found findings) (reason string, says []string) {
 		if !c.Owner.IsZero() {
 			whose = "of Agent " + c.Owner.String()
 		}
-		return reasonChildNamespaceTaken, []string{fmt.Sprintf("child applications are not shown: they would be in namespace %s of the hub, which is that %s; "+
-			"register the agent under another name, or set spec.childApplications to ignore", agent, whose)}
+		return reasonChildNamespaceTaken,
+			[]string{fmt.Sprintf("child applications are not shown: they would be in namespace %s of the hub, which is that %s; "+
+				"register the agent under another name, or set spec.childApplications to ignore", agent, whose)}
 	}
 	if found.session.BudgetKnown && elsewhere.Total > 0 {
 		reason = reasonChildrenElsewhere
-		says = append(says, fmt.Sprintf("%d child applications are not shown: this hub maps by destination, and shows those of the namespace of the spoke's Argo CD alone, "+
-			"since two of one name would write over each other; in other namespaces are %s: move them there, make them Applications of the hub, or set spec.childApplications to ignore",
-			elsewhere.Total, elsewhere.Names))
+		says = append(says,
+			fmt.Sprintf("%d child applications are not shown: this hub maps by destination, and shows those of the namespace of the spoke's Argo CD alone, "+
+				"since two of one name would write over each other; in other namespaces are %s: move them there, make them Applications of the hub, or set spec.childApplications to ignore",
+				elsewhere.Total, elsewhere.Names))
 	}
 	if len(c.Projects) > 0 {
 		reason = reasonNotShownByArgoCD

@@ -137,7 +137,8 @@ func checkProxyURL(text string) error {
 	if err != nil {
 		return fmt.Errorf("proxy url %q: %w", text, err)
 	}
-	if u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+	if u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" ||
+		u.User != nil {
 		return fmt.Errorf("proxy url %q: https://host:port is expected", text)
 	}
 	return nil

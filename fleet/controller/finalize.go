@@ -89,7 +89,8 @@ func (l *loop) teardown(ctx context.Context, agent *v1alpha1.Agent) (waits strin
 
 // leaving keeps the cluster Secret and the status of an Agent that is being
 // deleted and waits for something.
-func (l *loop) leaving(ctx context.Context, agent *v1alpha1.Agent, name identity.AgentName, session Session, waits string) (time.Duration, error) {
+func (l *loop) leaving(ctx context.Context, agent *v1alpha1.Agent, name identity.AgentName, session Session,
+	waits string) (time.Duration, error) {
 	found := findings{session: session, waits: waits}
 	found.conflicts, found.namespaces = l.conflictsOf(agent, name)
 	var secretAgain time.Duration
@@ -104,7 +105,8 @@ func (l *loop) leaving(ctx context.Context, agent *v1alpha1.Agent, name identity
 		if err != nil {
 			return 0, err
 		}
-		found.secret = secretPlan{ready: have != nil && isOurs(have), problem: "the Agent is being deleted", project: agent.Status.ClusterProject}
+		found.secret = secretPlan{ready: have != nil &&
+			isOurs(have), problem: "the Agent is being deleted", project: agent.Status.ClusterProject}
 	}
 	statusAgain, err := l.reconcileStatus(ctx, agent, found)
 	return pause.Shorter(secretAgain, statusAgain), err

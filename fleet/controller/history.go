@@ -45,7 +45,8 @@ func heldID(h *v1alpha1.DeletionsHeld) string {
 
 func heldCondition(agent string, held *v1alpha1.DeletionsHeld) metav1.Condition {
 	if held == nil {
-		return metav1.Condition{Type: v1alpha1.ConditionDeletionsHeld, Status: metav1.ConditionFalse, Reason: reasonAsExpected}
+		return metav1.Condition{Type: v1alpha1.ConditionDeletionsHeld, Status: metav1.ConditionFalse,
+			Reason: reasonAsExpected}
 	}
 	deletions := fmt.Sprintf("%d deletions are held", held.Total)
 	if held.Total == 1 {
@@ -56,10 +57,12 @@ func heldCondition(agent string, held *v1alpha1.DeletionsHeld) metav1.Condition 
 		why = ": " + held.Message
 	}
 	if held.WithWorkloads > 0 {
-		without = fmt.Sprintf("; of %d the workloads would go, or stay with: agentctl agent keep-workloads %s", held.WithWorkloads, agent)
+		without = fmt.Sprintf("; of %d the workloads would go, or stay with: agentctl agent keep-workloads %s",
+			held.WithWorkloads, agent)
 	}
 	return metav1.Condition{
 		Type: v1alpha1.ConditionDeletionsHeld, Status: metav1.ConditionTrue, Reason: string(held.Reason),
-		Message: fmt.Sprintf("%s%s; look at them and let them happen with: agentctl agent accept-deletions %s%s", deletions, why, agent, without),
+		Message: fmt.Sprintf("%s%s; look at them and let them happen with: agentctl agent accept-deletions %s%s", deletions,
+			why, agent, without),
 	}
 }

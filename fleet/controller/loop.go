@@ -69,12 +69,15 @@ func newLoop(c *Controller) *loop {
 	}
 	l.agents = collection.New(collection.Config[*v1alpha1.Agent]{
 		Reflect: reflector.Config{Resource: l.agentClient, What: v1alpha1.AgentKind, Streams: c.cfg.Client},
-		Value:   valueOf(l.log, v1alpha1.AgentKind, toAgent), Changed: each(l.agentChanged), Readable: readable(l.log, v1alpha1.AgentKind),
-		Indexes: map[string]func(*v1alpha1.Agent) []string{indexSPIFFEID: spiffeIDsOf, indexNamespace: namespacesOf, indexProjects: projectNamesOf},
+		Value:   valueOf(l.log, v1alpha1.AgentKind, toAgent), Changed: each(l.agentChanged),
+		Readable: readable(l.log, v1alpha1.AgentKind),
+		Indexes: map[string]func(*v1alpha1.Agent) []string{indexSPIFFEID: spiffeIDsOf, indexNamespace: namespacesOf,
+			indexProjects: projectNamesOf},
 	})
 	l.secrets = collection.New(collection.Config[*corev1.Secret]{
-		Reflect: reflector.Config{Resource: l.secretClient, What: "Secret", Selector: labelSecretType + "=" + secretTypeCluster, Streams: c.cfg.Client},
-		Value:   valueOf(l.log, "Secret", toSecret), Changed: each(l.secretChanged), Readable: readable(l.log, "Secret"),
+		Reflect: reflector.Config{Resource: l.secretClient, What: "Secret",
+			Selector: labelSecretType + "=" + secretTypeCluster, Streams: c.cfg.Client},
+		Value: valueOf(l.log, "Secret", toSecret), Changed: each(l.secretChanged), Readable: readable(l.log, "Secret"),
 		Indexes: map[string]func(*corev1.Secret) []string{indexClaim: claimsOf},
 	})
 	return l

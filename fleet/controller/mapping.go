@@ -31,19 +31,23 @@ func setMapping(conditions *[]metav1.Condition, agent *v1alpha1.Agent, m Mapping
 	if m.Asked != "" && m.Asked != m.InForce {
 		reason = reasonSettingDiffers
 		says = append(says, fmt.Sprintf("mapping.by of the principal is %s, and this hub maps by %s, which stays in force: "+
-			"leave the setting out, or make it %s; agentctl hub set-mapping changes the mapping of the hub", m.Asked, m.InForce, m.InForce))
+			"leave the setting out, or make it %s; agentctl hub set-mapping changes the mapping of the hub", m.Asked, m.InForce,
+			m.InForce))
 	}
-	if m.InForce == "destination" && agent.Spec.Mode == v1alpha1.ModeManaged && agent.Spec.Mapping != nil && len(agent.Spec.Mapping.Namespaces) > 0 {
+	if m.InForce == "destination" && agent.Spec.Mode == v1alpha1.ModeManaged && agent.Spec.Mapping != nil &&
+		len(agent.Spec.Mapping.Namespaces) > 0 {
 		reason = reasonNamespacesUnread
-		says = append(says, "spec.mapping.namespaces is not read: this hub maps by destination, so an Application is this agent's by its destination, "+
-			"in namespaces that mapping.namespaces of the principal admits; remove it from the Agent")
+		says = append(says,
+			"spec.mapping.namespaces is not read: this hub maps by destination, so an Application is this agent's by its destination, "+
+				"in namespaces that mapping.namespaces of the principal admits; remove it from the Agent")
 	}
 	if len(says) == 0 {
 		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionMappingIgnored)
 		return
 	}
 	meta.SetStatusCondition(conditions, metav1.Condition{
-		Type: v1alpha1.ConditionMappingIgnored, Status: metav1.ConditionTrue, Reason: reason, Message: strings.Join(says, "; "),
+		Type: v1alpha1.ConditionMappingIgnored, Status: metav1.ConditionTrue, Reason: reason,
+		Message:            strings.Join(says, "; "),
 		ObservedGeneration: agent.Generation, LastTransitionTime: metav1.NewTime(now),
 	})
 }

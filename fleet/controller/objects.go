@@ -12,7 +12,8 @@ import (
 
 // valueOf returns what a collection keeps of objects: their Go type. One that does not fit is
 // left out, so that it does not stop the others.
-func valueOf[T any](log zerolog.Logger, kind string, convert func(*unstructured.Unstructured) (T, error)) func(*unstructured.Unstructured) (T, bool, error) {
+func valueOf[T any](log zerolog.Logger, kind string,
+	convert func(*unstructured.Unstructured) (T, error)) func(*unstructured.Unstructured) (T, bool, error) {
 	return func(raw *unstructured.Unstructured) (T, bool, error) {
 		object, err := convert(raw)
 		if err != nil {

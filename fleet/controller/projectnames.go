@@ -61,18 +61,22 @@ const maxNamed = 10
 func setProjectNames(conditions *[]metav1.Condition, agent *v1alpha1.Agent, p namedProjects, now time.Time) {
 	var says []string
 	for _, name := range p.longer[:min(len(p.longer), maxNamed)] {
-		says = append(says, fmt.Sprintf("projects of the spoke that are called %s-… are not shown: on the hub their names are those of Agent %s",
-			strings.TrimPrefix(name, agent.Name+"-"), name))
+		says = append(says,
+			fmt.Sprintf("projects of the spoke that are called %s-… are not shown: on the hub their names are those of Agent %s",
+				strings.TrimPrefix(name, agent.Name+"-"), name))
 	}
 	for _, name := range p.shorter[:min(len(p.shorter), maxNamed)] {
-		says = append(says, fmt.Sprintf("mirrors of projects that are called %s-… are this Agent's, and not shown for Agent %s", agent.Name, name))
+		says = append(says,
+			fmt.Sprintf("mirrors of projects that are called %s-… are this Agent's, and not shown for Agent %s", agent.Name,
+				name))
 	}
 	if len(says) == 0 {
 		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionProjectNames)
 		return
 	}
 	meta.SetStatusCondition(conditions, metav1.Condition{
-		Type: v1alpha1.ConditionProjectNames, Status: metav1.ConditionTrue, Reason: reasonSharedPrefix, Message: strings.Join(says, "; "),
+		Type: v1alpha1.ConditionProjectNames, Status: metav1.ConditionTrue, Reason: reasonSharedPrefix,
+		Message:            strings.Join(says, "; "),
 		ObservedGeneration: agent.Generation, LastTransitionTime: seconds(now),
 	})
 }

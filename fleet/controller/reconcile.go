@@ -53,7 +53,8 @@ func (l *loop) reconcile(ctx context.Context, key string) (time.Duration, error)
 	}
 	ids, namespaces := l.conflictsOf(agent, name)
 	statusAgain, err := l.reconcileStatus(ctx, agent, findings{
-		conflicts: ids, namespaces: namespaces, projects: l.namedProjects(agent), mapping: l.cfg.Mapping(), children: l.children(ctx, agent, name), secret: plan, session: l.cfg.Sessions.Session(name),
+		conflicts: ids, namespaces: namespaces, projects: l.namedProjects(agent), mapping: l.cfg.Mapping(),
+		children: l.children(ctx, agent, name), secret: plan, session: l.cfg.Sessions.Session(name),
 	})
 	return pause.Shorter(secretAgain, statusAgain), err
 }

@@ -55,7 +55,8 @@ type wantedSecret struct {
 	data        map[string][]byte
 }
 
-func wantSecret(agent identity.AgentName, labels map[string]v1alpha1.LabelValue, server string, config []byte) wantedSecret {
+func wantSecret(agent identity.AgentName, labels map[string]v1alpha1.LabelValue, server string,
+	config []byte) wantedSecret {
 	return wantedSecret{
 		agent:  agent,
 		labels: ClusterLabels(agent, labels),

@@ -16,7 +16,8 @@ import (
 )
 
 // conflictsOf returns the SPIFFE IDs and namespaces of agent that belong to others.
-func (l *loop) conflictsOf(agent *v1alpha1.Agent, name identity.AgentName) ([]fleet.Conflict, []fleet.NamespaceConflict) {
+func (l *loop) conflictsOf(agent *v1alpha1.Agent,
+	name identity.AgentName) ([]fleet.Conflict, []fleet.NamespaceConflict) {
 	rivals := l.rivals(agent)
 	agents := make([]v1alpha1.Agent, len(rivals))
 	for i, rival := range rivals {
@@ -28,7 +29,8 @@ func (l *loop) conflictsOf(agent *v1alpha1.Agent, name identity.AgentName) ([]fl
 }
 
 // reconcileSecret brings the cluster Secret of agent to where it should be.
-func (l *loop) reconcileSecret(ctx context.Context, agent *v1alpha1.Agent, name identity.AgentName) (secretPlan, time.Duration, error) {
+func (l *loop) reconcileSecret(ctx context.Context, agent *v1alpha1.Agent,
+	name identity.AgentName) (secretPlan, time.Duration, error) {
 	have, seen, err := l.secretOf(ctx, name)
 	if err != nil {
 		return secretPlan{}, 0, err
@@ -107,7 +109,8 @@ func (l *loop) claimsOn(want wantedSecret) []*corev1.Secret {
 
 // applySecret writes what is wanted. It returns how long to wait instead when
 // someone keeps undoing that.
-func (l *loop) applySecret(ctx context.Context, want wantedSecret, have *corev1.Secret, action secretAction) (time.Duration, error) {
+func (l *loop) applySecret(ctx context.Context, want wantedSecret, have *corev1.Secret,
+	action secretAction) (time.Duration, error) {
 	p := l.paceOf(want.agent.String())
 	now := time.Now()
 	verb := verbCreate

@@ -53,7 +53,8 @@ func wantStatus(agent *v1alpha1.Agent, found findings, now time.Time) v1alpha1.A
 	setConnection(&want, found.session, now)
 	setDetails(&want, found.session)
 	if found.session.Connected {
-		want.History = fleet.NextHistory(want.History, found.session.History, found.session.ClusterUID, !want.ObservedAt.Equal(agent.Status.ObservedAt))
+		want.History = fleet.NextHistory(want.History, found.session.History, found.session.ClusterUID,
+			!want.ObservedAt.Equal(agent.Status.ObservedAt))
 	}
 	setHeld(&want, found.session, now)
 	setCascades(&want, found.session, !want.ObservedAt.Equal(agent.Status.ObservedAt))
@@ -183,9 +184,11 @@ func wantConditions(agent *v1alpha1.Agent, want v1alpha1.AgentStatus, found find
 
 // readyCondition says whether the registration is in force, and if not, the
 // weightiest reason.
-func readyCondition(agent *v1alpha1.Agent, want v1alpha1.AgentStatus, found findings, conflict, reason string) metav1.Condition {
+func readyCondition(agent *v1alpha1.Agent, want v1alpha1.AgentStatus, found findings, conflict,
+	reason string) metav1.Condition {
 	no := func(reason, message string) metav1.Condition {
-		return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+		return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason,
+			Message: message}
 	}
 	switch {
 	case agent.DeletionTimestamp != nil:
@@ -205,7 +208,8 @@ func readyCondition(agent *v1alpha1.Agent, want v1alpha1.AgentStatus, found find
 }
 
 func secretCondition(secret secretPlan) metav1.Condition {
-	c := metav1.Condition{Type: v1alpha1.ConditionClusterSecretReady, Status: metav1.ConditionTrue, Reason: reasonAsExpected}
+	c := metav1.Condition{Type: v1alpha1.ConditionClusterSecretReady, Status: metav1.ConditionTrue,
+		Reason: reasonAsExpected}
 	if !secret.ready {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonSecretNotReady, secret.problem
 		if secret.conflict != "" {
@@ -292,7 +296,8 @@ func isLarge(status v1alpha1.AgentStatus) bool {
 // spoke keeps it, other deletions held, and the count of cascades that another process
 // goes on with.
 func sameConnection(a, b v1alpha1.AgentStatus) bool {
-	return fleet.HistoryID(a.History) == fleet.HistoryID(b.History) && fleet.IsKept(a.History) == fleet.IsKept(b.History) && heldID(a.DeletionsHeld) == heldID(b.DeletionsHeld) &&
+	return fleet.HistoryID(a.History) == fleet.HistoryID(b.History) &&
+		fleet.IsKept(a.History) == fleet.IsKept(b.History) && heldID(a.DeletionsHeld) == heldID(b.DeletionsHeld) &&
 		equality.Semantic.DeepEqual(a.Cascades, b.Cascades) &&
 		a.Connected == b.Connected && a.Replica == b.Replica && a.Since.Equal(b.Since) &&
 		a.ObservedGeneration == b.ObservedGeneration &&

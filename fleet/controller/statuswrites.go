@@ -72,7 +72,8 @@ func (l *loop) logHistory(agent *v1alpha1.Agent, want v1alpha1.AgentStatus) {
 	case held == nil:
 		log.Info().Msg("deletions no longer held")
 	default:
-		log.Warn().Str("reason", string(held.Reason)).Int64("total", held.Total).Str("why", held.Message).Msg("deletions held")
+		log.Warn().Str("reason", string(held.Reason)).Int64("total", held.Total).Str("why", held.Message).
+			Msg("deletions held")
 	}
 }
 
@@ -92,7 +93,8 @@ func (l *loop) applyStatus(ctx context.Context, agent *v1alpha1.Agent, status v1
 	obj.SetNamespace(agent.Namespace)
 	obj.SetUID(agent.UID) // never another Agent of the same name
 	obj.SetResourceVersion(agent.ResourceVersion)
-	stored, err := l.agentClient.ApplyStatus(ctx, agent.Name, obj, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	stored, err := l.agentClient.ApplyStatus(ctx, agent.Name, obj,
+		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	if apierrors.IsNotFound(err) {
 		return agent.ResourceVersion, nil // deleted meanwhile
 	}
@@ -118,7 +120,8 @@ func (l *loop) clearAcceptance(ctx context.Context, agent *v1alpha1.Agent, sessi
 	if err != nil {
 		return err
 	}
-	_, err = l.agentClient.Patch(ctx, agent.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	_, err = l.agentClient.Patch(ctx, agent.Name, types.JSONPatchType, patch,
+		metav1.PatchOptions{FieldManager: fieldManager})
 	// Invalid is what a test says that fails.
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {
 		return fmt.Errorf("remove the annotation of accepted deletions from agent %s: %w", agent.Name, err)
@@ -141,7 +144,8 @@ func (l *loop) setFinalizers(ctx context.Context, agent *v1alpha1.Agent, finaliz
 	if err != nil {
 		return err
 	}
-	_, err = l.agentClient.Patch(ctx, agent.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	_, err = l.agentClient.Patch(ctx, agent.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: fieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("set finalizers of agent %s: %w", agent.Name, err)
 	}

@@ -134,12 +134,14 @@ func (c *Issuer) Config(_ context.Context, of *v1alpha1.Agent, have []byte) (con
 
 // holderOf is whose the tokens of an Agent are.
 func holderOf(agent *v1alpha1.Agent) token.Holder {
-	return token.Holder{UID: string(agent.UID), Generation: agent.Spec.TokenGeneration, Created: agent.CreationTimestamp.Time}
+	return token.Holder{UID: string(agent.UID), Generation: agent.Spec.TokenGeneration,
+		Created: agent.CreationTimestamp.Time}
 }
 
 // token returns the token that a Secret with held is to have, and how soon it is to
 // be replaced. The one that was issued last restores what someone changed.
-func (c *Issuer) token(agent identity.AgentName, holder token.Holder, held, issued string) (text string, again time.Duration, err error) {
+func (c *Issuer) token(agent identity.AgentName, holder token.Holder, held,
+	issued string) (text string, again time.Duration, err error) {
 	for _, candidate := range []string{held, issued} {
 		if candidate == "" {
 			continue
@@ -217,7 +219,8 @@ func (c *Issuer) look() {
 		c.tell()
 	}
 	if now != "" && now != said {
-		c.log.Warn().Err(err).Msg("authorities of the resource proxy cannot be read, trying again; known ones stay in the cluster secrets")
+		c.log.Warn().Err(err).
+			Msg("authorities of the resource proxy cannot be read, trying again; known ones stay in the cluster secrets")
 	}
 }
 

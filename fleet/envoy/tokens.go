@@ -29,7 +29,8 @@ func Published(keys *token.Keys) Tokens {
 			return mesh.Tokens{}, changed, errors.New("there is no token key yet")
 		}
 		public, err := publicKeys(published.Keys)
-		return mesh.Tokens{Issuer: published.Issuer, Audience: token.Audience, Keys: public, Leeway: token.Leeway}, changed, err
+		return mesh.Tokens{Issuer: published.Issuer, Audience: token.Audience, Keys: public,
+			Leeway: token.Leeway}, changed, err
 	}
 }
 

@@ -33,7 +33,8 @@ const Timeout = 10 * time.Second
 
 // eventOf is an Event of an Application, in its namespace, without a name. argocd-server
 // finds it by name, namespace and UID.
-func eventOf(about backends.Object, text stream.EventText, count int, first, last time.Time) (*unstructured.Unstructured, error) {
+func eventOf(about backends.Object, text stream.EventText, count int, first,
+	last time.Time) (*unstructured.Unstructured, error) {
 	if about.Key.Kind != stream.Application {
 		return nil, fmt.Errorf("an Event of %s is not made", about.Key)
 	}
@@ -41,8 +42,9 @@ func eventOf(about backends.Object, text stream.EventText, count int, first, las
 		"apiVersion": "v1", "kind": "Event",
 		"metadata": map[string]any{"namespace": about.Key.Namespace},
 		"involvedObject": map[string]any{
-			"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "namespace": about.Key.Namespace, "name": about.Key.Name,
-			"uid": about.UID, "resourceVersion": about.ResourceVersion,
+			"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "namespace": about.Key.Namespace,
+			"name": about.Key.Name,
+			"uid":  about.UID, "resourceVersion": about.ResourceVersion,
 		},
 		"type": string(text.Type), "reason": text.Reason, "message": text.Message,
 		"count": int64(count), "firstTimestamp": rfc3339(first), "lastTimestamp": rfc3339(last),
@@ -62,7 +64,8 @@ func Warn(ctx context.Context, client dynamic.Interface, about backends.Object, 
 		return err
 	}
 	e.SetGenerateName("argomesh-")
-	if _, err := client.Resource(Events).Namespace(about.Key.Namespace).Create(ctx, e, metav1.CreateOptions{FieldManager: component}); err != nil {
+	if _, err := client.Resource(Events).Namespace(about.Key.Namespace).
+		Create(ctx, e, metav1.CreateOptions{FieldManager: component}); err != nil {
 		return fmt.Errorf("make an Event of %s: %w", about.Key, err)
 	}
 	return nil
@@ -70,7 +73,8 @@ func Warn(ctx context.Context, client dynamic.Interface, about backends.Object, 
 
 // Show is mirror.Config.ShowEvent for an agent. What is said again is one Event, by a
 // name that follows from what it says, with the sum of the counts.
-func Show(client dynamic.Interface, agent identity.AgentName) func(context.Context, backends.Object, appevents.Event) (int, error) {
+func Show(client dynamic.Interface, agent identity.AgentName) func(context.Context, backends.Object,
+	appevents.Event) (int, error) {
 	return func(ctx context.Context, about backends.Object, e appevents.Event) (int, error) {
 		ctx, cancel := context.WithTimeout(ctx, Timeout)
 		defer cancel()
@@ -95,7 +99,8 @@ func Show(client dynamic.Interface, agent identity.AgentName) func(context.Conte
 }
 
 // putEvent makes an Event, or adds to the count of the one that is there.
-func putEvent(ctx context.Context, in dynamic.ResourceInterface, made *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func putEvent(ctx context.Context, in dynamic.ResourceInterface,
+	made *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	written, err := in.Create(ctx, made, metav1.CreateOptions{FieldManager: component})
 	if !apierrors.IsAlreadyExists(err) {
 		return written, err
@@ -113,6 +118,7 @@ func putEvent(ctx context.Context, in dynamic.ResourceInterface, made *unstructu
 
 // eventName tells what an agent says of an Application, which may be made again.
 func eventName(agent identity.AgentName, uid string, text stream.EventText) string {
-	sum := sha256.Sum256([]byte(strings.Join([]string{agent.String(), uid, string(text.Type), text.Reason, text.Message}, "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join([]string{agent.String(), uid, string(text.Type), text.Reason, text.Message},
+		"\x00")))
 	return "argomesh-" + hex.EncodeToString(sum[:10])
 }

@@ -126,7 +126,8 @@ func (k Store) Ensure(ctx context.Context) (Hub, error) {
 		if next == kept {
 			return kept, nil
 		}
-		if err := k.write(ctx, there, map[string]string{defaultProjectKey: string(next.DefaultProject), mappingKey: string(next.Mapping)}); err != nil {
+		if err := k.write(ctx, there,
+			map[string]string{defaultProjectKey: string(next.DefaultProject), mappingKey: string(next.Mapping)}); err != nil {
 			return Hub{}, err
 		}
 	}
@@ -214,7 +215,8 @@ func (k Store) SetMapping(ctx context.Context, from, to Mapping) error {
 // KeepCommon has the ConfigMap, which is there once Ensure has returned, say what is left of
 // the budget of all agents. An error passes.
 func (k Store) KeepCommon(ctx context.Context, c Common) error {
-	return k.writeKeys(ctx, map[string]string{budgetKey: strconv.FormatInt(c.Bytes, 10), budgetAtKey: c.At.UTC().Format(time.RFC3339)})
+	return k.writeKeys(ctx, map[string]string{budgetKey: strconv.FormatInt(c.Bytes, 10), budgetAtKey: c.At.UTC().
+		Format(time.RFC3339)})
 }
 
 // KeepUntaken has the ConfigMap say how many Applications no agent takes. An error passes.
@@ -275,7 +277,8 @@ func (k Store) create(ctx context.Context) error {
 			"name": ConfigMap, "namespace": k.Namespace,
 			"labels": map[string]any{"app.kubernetes.io/part-of": "argomesh"},
 		},
-		"data": map[string]any{uidKey: made.UID, defaultProjectKey: string(made.DefaultProject), mappingKey: string(made.Mapping)},
+		"data": map[string]any{uidKey: made.UID, defaultProjectKey: string(made.DefaultProject),
+			mappingKey: string(made.Mapping)},
 	}}, metav1.CreateOptions{FieldManager: fieldManager})
 	if err != nil && !apierrors.IsAlreadyExists(err) { // else another principal was faster: its is read
 		return fmt.Errorf("make ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
@@ -304,7 +307,8 @@ func (k Store) maps() dynamic.ResourceInterface {
 func (k Store) parse(o *unstructured.Unstructured) (Hub, error) {
 	uid, _, _ := unstructured.NestedString(o.Object, "data", uidKey)
 	if uid == "" {
-		return Hub{}, fmt.Errorf("ConfigMap %s/%s has no data.%s: delete it to give the hub a new identity", k.Namespace, ConfigMap, uidKey)
+		return Hub{}, fmt.Errorf("ConfigMap %s/%s has no data.%s: delete it to give the hub a new identity", k.Namespace,
+			ConfigMap, uidKey)
 	}
 	kept := Hub{UID: uid, Common: commonOf(o)}
 	text := func(key string) string { s, _, _ := unstructured.NestedString(o.Object, "data", key); return s }

@@ -40,7 +40,8 @@ func (h *State) Run(ctx context.Context) error {
 	if err != nil {
 		return nil //nolint:nilerr // ctx is done
 	}
-	h.log.Info().Str("default_project", string(h.kept.DefaultProject)).Str("mapping", string(h.kept.Mapping)).Msg("the identity of the hub is known")
+	h.log.Info().Str("default_project", string(h.kept.DefaultProject)).Str("mapping", string(h.kept.Mapping)).
+		Msg("the identity of the hub is known")
 	if asked := h.Store.Mapping; asked != "" && asked != h.kept.Mapping {
 		h.log.Warn().Str("mapping.by", string(asked)).Str("mapping", string(h.kept.Mapping)).
 			Msg("mapping.by is not the mapping of this hub, which stays in force: see docs/mapping.md")
@@ -75,7 +76,9 @@ func (h *State) follow(ctx context.Context) error {
 
 // KeepVersion has the hub say of which release this principal is.
 func (h *State) KeepVersion(ctx context.Context, version string) error {
-	_ = Retry(ctx, h.log, "cannot write the principal's version", func() error { return h.Store.KeepVersion(ctx, version) }) // else ctx is done
+	// else ctx is done
+	_ = Retry(ctx, h.log, "cannot write the principal's version",
+		func() error { return h.Store.KeepVersion(ctx, version) })
 	return nil
 }
 

@@ -28,7 +28,8 @@ import (
 // served.
 func (l *Links) Identified() error {
 	if _, known := l.cfg.Hub.Now(); !known {
-		return fmt.Errorf("the identity of the hub is not known yet: ConfigMap %s/%s could not be read or made, see the log", l.cfg.Namespace, hub.ConfigMap)
+		return fmt.Errorf("the identity of the hub is not known yet: ConfigMap %s/%s could not be read or made, see the log",
+			l.cfg.Namespace, hub.ConfigMap)
 	}
 	return nil
 }
@@ -164,9 +165,12 @@ func (l *Links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 	var err error
 	r.mirror, err = mirror.New(mirror.Config{
 		Rules: r.rules,
-		Store: l.cfg.Owners().Of(rules), Schemas: l.cfg.Schemas, Subscribe: func(changed func(stream.ResourceKey)) func() { return l.subscribe(r, changed) },
-		Deletions: func(deleted func(backends.Deletion)) func() { return r.subscribeDeletions(deleted) }, Confirm: l.cfg.Witness.Confirm,
-		History: judge.Verify, Places: places{l.cfg.Reads, l.cfg.Namespace, rules.Terminating}.doomed, Cascades: l.cfg.Sessions.Cascades,
+		Store: l.cfg.Owners().Of(rules), Schemas: l.cfg.Schemas,
+		Subscribe: func(changed func(stream.ResourceKey)) func() { return l.subscribe(r, changed) },
+		Deletions: func(deleted func(backends.Deletion)) func() { return r.subscribeDeletions(deleted) },
+		Confirm:   l.cfg.Witness.Confirm,
+		History:   judge.Verify, Places: places{l.cfg.Reads, l.cfg.Namespace, rules.Terminating}.doomed,
+		Cascades:       l.cfg.Sessions.Cascades,
 		HistoryChanged: func() { l.historyChanged.Add(name) },
 		OnSpokeInfo:    func(info stream.SpokeInfo) { l.cfg.Sessions.Hear(name, info) },
 		Quota:          l.cfg.Quota, Budget: r.budget,

@@ -50,7 +50,8 @@ func ensureNamespace(ctx context.Context, client dynamic.Interface, name string,
 			"apiVersion": "v1", "kind": "Namespace",
 			"metadata": map[string]any{"name": name, "labels": map[string]any{"app.kubernetes.io/part-of": "argomesh"}},
 		}}
-		if _, err := all.Create(ctx, ns, metav1.CreateOptions{FieldManager: "argomesh-principal"}); !apierrors.IsAlreadyExists(err) {
+		if _, err := all.Create(ctx, ns,
+			metav1.CreateOptions{FieldManager: "argomesh-principal"}); !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 		return nil

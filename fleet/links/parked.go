@@ -11,7 +11,9 @@ import (
 
 // splitParked takes child applications of which none are shown, by where they are on the
 // spoke, out of what is parked: they are told together, in a condition.
-func splitParked(rules ownership.Rules, parked map[stream.EntryKey]stream.Refusal) (rest map[stream.EntryKey]stream.Refusal, elsewhere controller.ChildrenElsewhere) {
+func splitParked(rules ownership.Rules,
+	parked map[stream.EntryKey]stream.Refusal) (rest map[stream.EntryKey]stream.Refusal,
+	elsewhere controller.ChildrenElsewhere) {
 	var names []string
 	rest = make(map[stream.EntryKey]stream.Refusal, len(parked))
 	for key, refusal := range parked {

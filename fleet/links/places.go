@@ -15,7 +15,8 @@ import (
 // with all their objects.
 var (
 	namespaceResource  = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-	definitionResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	definitionResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"}
 )
 
 const (

@@ -25,7 +25,8 @@ func (l *Links) removeStrays(ctx context.Context) {
 	defer cancel()
 	agents := l.cfg.Registry.Agents()
 	err := departures.OrphanedMirrors{
-		Store: l.cfg.Store, Namespace: l.cfg.Namespace, Owner: func(namespace string) identity.AgentName { return namespaces[namespace] },
+		Store: l.cfg.Store, Namespace: l.cfg.Namespace,
+		Owner:        func(namespace string) identity.AgentName { return namespaces[namespace] },
 		ProjectOwner: l.cfg.Registry.ProjectOwner,
 		Registered: func(name identity.AgentName) bool {
 			_, registered := agents[name]

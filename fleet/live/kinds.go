@@ -44,7 +44,8 @@ func (k *Kinds) learn(ctx context.Context, name identity.AgentName, session stri
 }
 
 // news returns those that were not asked for, and takes note of them.
-func (k *Kinds) news(name identity.AgentName, session string, versions []schema.GroupVersion) (news []schema.GroupVersion) {
+func (k *Kinds) news(name identity.AgentName, session string,
+	versions []schema.GroupVersion) (news []schema.GroupVersion) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	of := k.asked[name]

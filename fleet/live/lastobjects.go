@@ -59,7 +59,8 @@ type holder struct {
 }
 
 // Object implements resource.LastObjects.
-func (l *LastObjects) Object(ctx context.Context, agent identity.AgentName, uid string, r access.Request) (raw []byte, at time.Time, ok bool) {
+func (l *LastObjects) Object(ctx context.Context, agent identity.AgentName, uid string,
+	r access.Request) (raw []byte, at time.Time, ok bool) {
 	proxy := l.Proxy.Load()
 	if proxy == nil {
 		return nil, time.Time{}, false
@@ -76,7 +77,8 @@ func (l *LastObjects) Object(ctx context.Context, agent identity.AgentName, uid 
 // holdersOf returns those of the kind for which a call asks, by its usual plural.
 func holdersOf(all []holder, r access.Request) (of []holder) {
 	for _, h := range all {
-		plural, singular := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: h.kind})
+		plural, singular := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Group: r.Group, Version: r.Version,
+			Kind: h.kind})
 		if (r.Resource == plural.Resource || r.Resource == singular.Resource) && len(of) < maxHolders {
 			of = append(of, h)
 		}
@@ -102,10 +104,11 @@ func (l *LastObjects) index(agent identity.AgentName, uid string) *objectIndex {
 		}
 		delete(l.indexes, oldest)
 	}
-	made := &objectIndex{uid: uid, at: now, holders: indexOf(l.Resolver.all(), l.Resolver.instance, func(i appkey.Instance) bool {
-		target, owned, err := l.Resolver.Owner(i)
-		return err == nil && owned && target.Known && target.Agent == agent && target.UID == uid
-	})}
+	made := &objectIndex{uid: uid, at: now,
+		holders: indexOf(l.Resolver.all(), l.Resolver.instance, func(i appkey.Instance) bool {
+			target, owned, err := l.Resolver.Owner(i)
+			return err == nil && owned && target.Known && target.Agent == agent && target.UID == uid
+		})}
 	if l.indexes == nil {
 		l.indexes = map[identity.AgentName]*objectIndex{}
 	}
@@ -115,7 +118,8 @@ func (l *LastObjects) index(agent identity.AgentName, uid string) *objectIndex {
 
 // indexOf returns which of the Applications that are owned have which objects, by their
 // status.
-func indexOf(applications []backends.Object, instance func(stream.ResourceKey) appkey.Instance, owned func(appkey.Instance) bool) map[objectName][]holder {
+func indexOf(applications []backends.Object, instance func(stream.ResourceKey) appkey.Instance,
+	owned func(appkey.Instance) bool) map[objectName][]holder {
 	holders, n := map[objectName][]holder{}, 0
 	for _, application := range applications {
 		is := instance(application.Key)

@@ -82,7 +82,8 @@ func (o *Resolver) whereabouts(application backends.Object) mapping.Whereabouts 
 	if found && last.uid == application.UID && last.version == application.ResourceVersion {
 		return last.whereabouts
 	}
-	now := seenApplication{uid: application.UID, version: application.ResourceVersion, whereabouts: mapping.WhereaboutsOf(application)}
+	now := seenApplication{uid: application.UID, version: application.ResourceVersion,
+		whereabouts: mapping.WhereaboutsOf(application)}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.seen == nil || len(o.seen) >= maxSeen {
@@ -151,7 +152,8 @@ func (o *Resolver) Owner(i appkey.Instance) (target redis.Target, owned bool, er
 	if !ours || known && !rules.Runs(where) {
 		return redis.Target{}, false, nil // it is in the agent's namespace, and runs elsewhere
 	}
-	return redis.Target{Agent: name, UID: string(agent.UID), Instance: appkey.Instance{Namespace: namespace, Name: i.Name}, Known: known}, true, nil
+	return redis.Target{Agent: name, UID: string(agent.UID), Instance: appkey.Instance{Namespace: namespace, Name: i.Name},
+		Known: known}, true, nil
 }
 
 // all returns the Applications of the hub, in no order.

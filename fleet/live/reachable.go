@@ -58,7 +58,8 @@ func (r *Reachable) Target(name identity.AgentName) (resource.Target, error) {
 		r.policies[name] = known
 	}
 	return resource.Target{
-		UID: string(agent.UID), Created: agent.CreationTimestamp.Time, TokenGeneration: agent.Spec.TokenGeneration, Policy: known.policy,
+		UID: string(agent.UID), Created: agent.CreationTimestamp.Time, TokenGeneration: agent.Spec.TokenGeneration,
+		Policy:     known.policy,
 		Kubernetes: agent.Status.Versions.Kubernetes,
 	}, nil
 }

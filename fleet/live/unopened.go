@@ -37,9 +37,11 @@ type Unopened struct {
 
 // Reader returns what reads the last values of Applications that no one may have opened, until its
 // context is done.
-func (u Unopened) Reader(proxy *redis.Hub, metrics prometheus.Registerer, log zerolog.Logger) (run func(context.Context) error, err error) {
+func (u Unopened) Reader(proxy *redis.Hub, metrics prometheus.Registerer,
+	log zerolog.Logger) (run func(context.Context) error, err error) {
 	warm, err := redis.NewWarm(redis.WarmConfig{
-		Hub: proxy, Sessions: u.connected, Applications: u.applications, Look: u.Read, Kept: u.kept, Metrics: metrics, Log: log,
+		Hub: proxy, Sessions: u.connected, Applications: u.applications, Look: u.Read, Kept: u.kept, Metrics: metrics,
+		Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -74,7 +76,8 @@ func (u Unopened) applications(name identity.AgentName) map[appkey.Instance]uint
 }
 
 // contentsOf returns what Applications say of their resources.
-func contentsOf(applications []backends.Object, instance func(stream.ResourceKey) appkey.Instance) map[appkey.Instance]uint64 {
+func contentsOf(applications []backends.Object,
+	instance func(stream.ResourceKey) appkey.Instance) map[appkey.Instance]uint64 {
 	out := make(map[appkey.Instance]uint64, len(applications))
 	for _, o := range applications {
 		out[instance(o.Key)] = warmplan.ContentOf(o.Raw)

@@ -48,7 +48,8 @@ func newConditions(cfg Config) *conditions {
 }
 
 // writeAll writes the condition of every agent for which it is another one than before.
-func (c *conditions) writeAll(ctx context.Context, agents map[identity.AgentName]v1alpha1.Agent, findings []finding) error {
+func (c *conditions) writeAll(ctx context.Context, agents map[identity.AgentName]v1alpha1.Agent,
+	findings []finding) error {
 	if err := c.read(ctx); err != nil {
 		return err
 	}
@@ -57,7 +58,8 @@ func (c *conditions) writeAll(ctx context.Context, agents map[identity.AgentName
 		there[agent.UID] = true
 	}
 	maps.DeleteFunc(c.known, func(uid types.UID, _ metav1.Condition) bool { return !there[uid] })
-	for _, name := range slices.SortedFunc(maps.Keys(agents), func(a, b identity.AgentName) int { return strings.Compare(a.String(), b.String()) }) {
+	for _, name := range slices.SortedFunc(maps.Keys(agents),
+		func(a, b identity.AgentName) int { return strings.Compare(a.String(), b.String()) }) {
 		agent := agents[name]
 		if err := c.write(ctx, &agent, conditionOf(name, &agent, findings)); err != nil {
 			return err
@@ -128,7 +130,8 @@ func (c *conditions) withdraw(ctx context.Context) error {
 
 // ownsCondition reports whether an Agent has a condition that we wrote.
 func ownsCondition(agent *unstructured.Unstructured) bool {
-	return slices.ContainsFunc(agent.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == statusManager })
+	return slices.ContainsFunc(agent.GetManagedFields(),
+		func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == statusManager })
 }
 
 // apply makes conditions those that we have in the status of an Agent.
@@ -156,7 +159,8 @@ func (c *conditions) apply(ctx context.Context, name string, uid types.UID, cond
 // conditionOf returns the condition of an agent without its time.
 func conditionOf(name identity.AgentName, agent *v1alpha1.Agent, findings []finding) metav1.Condition {
 	out := metav1.Condition{
-		Type: v1alpha1.ConditionMeshPolicy, Status: metav1.ConditionTrue, Reason: reasonAsExpected, ObservedGeneration: agent.Generation,
+		Type: v1alpha1.ConditionMeshPolicy, Status: metav1.ConditionTrue, Reason: reasonAsExpected,
+		ObservedGeneration: agent.Generation,
 	}
 	var refused, failed, own, general []string
 	for _, f := range findings {

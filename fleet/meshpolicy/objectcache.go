@@ -33,7 +33,8 @@ func newShelf(client dynamic.Interface, place objects.Place, changed func(), log
 	s := &objectCache{}
 	log = log.With().Str("resource", place.Resource.Resource).Logger()
 	s.Collection = collection.New(collection.Config[*unstructured.Unstructured]{
-		Reflect: reflector.Config{Resource: client.Resource(place.Resource).Namespace(place.Namespace), What: place.Resource.Resource, MostRetry: mostRetry},
+		Reflect: reflector.Config{Resource: client.Resource(place.Resource).
+			Namespace(place.Namespace), What: place.Resource.Resource, MostRetry: mostRetry},
 		Value: func(o *unstructured.Unstructured) (*unstructured.Unstructured, bool, error) {
 			slim(o)
 			return o, true, nil

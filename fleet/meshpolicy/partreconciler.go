@@ -70,7 +70,8 @@ func newKeeper(cfg Config, part Part, m *metrics, changed func()) *partReconcile
 
 // pass compares the objects with what they should be and writes what is to be written.
 // Known is false when they cannot be compared yet.
-func (k *partReconciler) pass(ctx context.Context, admitted map[identity.AgentName][]spiffeid.ID) (f finding, again time.Duration, known bool) {
+func (k *partReconciler) pass(ctx context.Context,
+	admitted map[identity.AgentName][]spiffeid.ID) (f finding, again time.Duration, known bool) {
 	have, unseen, known, err := k.have(time.Now())
 	if !known && err == nil {
 		return f, 0, false
@@ -85,7 +86,8 @@ func (k *partReconciler) pass(ctx context.Context, admitted map[identity.AgentNa
 }
 
 // compare is a pass when it is known what is there.
-func (k *partReconciler) compare(ctx context.Context, admitted map[identity.AgentName][]spiffeid.ID, have []*unstructured.Unstructured, f *finding) (again time.Duration) {
+func (k *partReconciler) compare(ctx context.Context, admitted map[identity.AgentName][]spiffeid.ID,
+	have []*unstructured.Unstructured, f *finding) (again time.Duration) {
 	want, refused, err := render(k.part, admitted)
 	f.refused = refused
 	if err != nil {
@@ -103,7 +105,8 @@ func (k *partReconciler) compare(ctx context.Context, admitted map[identity.Agen
 // have returns all that is there, as far as it is known. With an error it is not.
 // For a moment the shelves show what was before our own writes; then the writes count,
 // and again is how soon to look whether they still should; zero when none does.
-func (k *partReconciler) have(now time.Time) (all []*unstructured.Unstructured, again time.Duration, known bool, err error) {
+func (k *partReconciler) have(now time.Time) (all []*unstructured.Unstructured, again time.Duration, known bool,
+	err error) {
 	known = true
 	shown, uids := map[string]bool{}, map[types.UID]bool{}
 	for _, s := range k.shelves {
@@ -144,7 +147,8 @@ func (k *partReconciler) have(now time.Time) (all []*unstructured.Unstructured, 
 
 // apply carries out what makes have what is wanted. It returns what there is then, and
 // how soon to do what waits.
-func (k *partReconciler) apply(ctx context.Context, want, have []*unstructured.Unstructured) (after []*unstructured.Unstructured, again time.Duration, err error) {
+func (k *partReconciler) apply(ctx context.Context, want,
+	have []*unstructured.Unstructured) (after []*unstructured.Unstructured, again time.Duration, err error) {
 	var failures []error
 	there := map[string]*unstructured.Unstructured{}
 	for _, o := range have {
@@ -164,7 +168,8 @@ func (k *partReconciler) apply(ctx context.Context, want, have []*unstructured.U
 }
 
 // write carries out one change and puts the result among there.
-func (k *partReconciler) write(ctx context.Context, change objects.Change, there map[string]*unstructured.Unstructured) (time.Duration, error) {
+func (k *partReconciler) write(ctx context.Context, change objects.Change,
+	there map[string]*unstructured.Unstructured) (time.Duration, error) {
 	now := time.Now()
 	before := k.written[change.Name]
 	if change.Action == diff.Keep || change.Action == diff.Refuse {
@@ -243,7 +248,9 @@ func (k *partReconciler) differences(want, have []*unstructured.Unstructured) []
 
 // render returns the objects for all agents that the mesh can keep, and why not for the
 // others: one that it cannot keep does not stop the rest.
-func render(part Part, admitted map[identity.AgentName][]spiffeid.ID) (want []*unstructured.Unstructured, refused map[identity.AgentName]error, err error) {
+func render(part Part,
+	admitted map[identity.AgentName][]spiffeid.ID) (want []*unstructured.Unstructured,
+	refused map[identity.AgentName]error, err error) {
 	if want, err = part.Render(admitted); err == nil {
 		return want, nil, nil
 	}

@@ -28,7 +28,8 @@ func keptOf(s cascades.State) *v1alpha1.AgentCascades {
 		kept.AcceptedUntil = new(metav1.NewTime(s.Accepted))
 	}
 	for _, g := range s.Gone {
-		kept.Gone = append(kept.Gone, v1alpha1.GoneApplications{At: metav1.NewTime(g.At), WithWorkloads: int64(g.Asked), Others: int64(g.Others)})
+		kept.Gone = append(kept.Gone,
+			v1alpha1.GoneApplications{At: metav1.NewTime(g.At), WithWorkloads: int64(g.Asked), Others: int64(g.Others)})
 	}
 	return kept
 }

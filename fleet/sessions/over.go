@@ -27,8 +27,9 @@ func overBudget(stats mirror.Stats) *controller.OverBudget {
 	switch stats.Over {
 	case budget.OverWrites:
 		return &controller.OverBudget{
-			Reason:  "Writes",
-			Message: stats.Over.Sentence() + waits + ". To raise it, set spec.limits.writesPerSecond and writesBurst of the Agent",
+			Reason: "Writes",
+			Message: stats.Over.Sentence() + waits +
+				". To raise it, set spec.limits.writesPerSecond and writesBurst of the Agent",
 		}
 	case budget.OverBytes:
 		return &controller.OverBudget{
@@ -37,8 +38,9 @@ func overBudget(stats mirror.Stats) *controller.OverBudget {
 		}
 	case budget.OverCommon:
 		return &controller.OverBudget{
-			Reason:  "CommonBytes",
-			Message: stats.Over.Sentence() + waits + ". To raise it, set limits.bytes_per_second and limits.bytes_burst of the principal, if the hub's etcd has room",
+			Reason: "CommonBytes",
+			Message: stats.Over.Sentence() + waits +
+				". To raise it, set limits.bytes_per_second and limits.bytes_burst of the principal, if the hub's etcd has room",
 		}
 	}
 	for _, refusal := range stats.Parked {

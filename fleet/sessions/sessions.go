@@ -186,7 +186,8 @@ func (a *agentSession) connection() string {
 
 // Count records what the link of a connected agent holds, and what is left of its budget.
 // Local is Rules.Local.
-func (s *Sessions) Count(name identity.AgentName, local func(stream.EntryKey) (stream.ResourceKey, bool), stats mirror.Stats, elsewhere controller.ChildrenElsewhere, left *v1alpha1.AgentBudget) {
+func (s *Sessions) Count(name identity.AgentName, local func(stream.EntryKey) (stream.ResourceKey, bool),
+	stats mirror.Stats, elsewhere controller.ChildrenElsewhere, left *v1alpha1.AgentBudget) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.agents[name]
@@ -197,7 +198,8 @@ func (s *Sessions) Count(name identity.AgentName, local func(stream.EntryKey) (s
 	before, parked := a.info, false
 	if stats.HistoryChecked {
 		a.info.History = fleet.SessionHistory{
-			Broken: stats.Withheld.Broken, Stored: stats.Stored, Begin: stats.Begin, Replaces: stats.Replaces, Begins: stats.Begins,
+			Broken: stats.Withheld.Broken, Stored: stats.Stored, Begin: stats.Begin, Replaces: stats.Replaces,
+			Begins: stats.Begins,
 		}
 		a.info.Held, a.info.HeldUnknown = heldOf(local, stats.Withheld), false
 	}
@@ -226,7 +228,9 @@ func (s *Sessions) Count(name identity.AgentName, local func(stream.EntryKey) (s
 			parked = true
 		}
 	}
-	if parked || !before.BudgetKnown || !reflect.DeepEqual(a.info.OverBudget, before.OverBudget) || a.info.Counts != before.Counts || a.info.History != before.History || a.info.Spent != before.Spent || a.info.Elsewhere != before.Elsewhere || a.info.HeldUnknown != before.HeldUnknown ||
+	if parked || !before.BudgetKnown || !reflect.DeepEqual(a.info.OverBudget, before.OverBudget) ||
+		a.info.Counts != before.Counts || a.info.History != before.History || a.info.Spent != before.Spent ||
+		a.info.Elsewhere != before.Elsewhere || a.info.HeldUnknown != before.HeldUnknown ||
 		idOfHeld(a.info.Held) != idOfHeld(before.Held) || !reflect.DeepEqual(a.info.Shortened, before.Shortened) {
 		s.touch(name)
 	}
@@ -234,9 +238,11 @@ func (s *Sessions) Count(name identity.AgentName, local func(stream.EntryKey) (s
 
 // shortened are the objects of which an API server dropped something, in the order of
 // their entries.
-func shortened(local func(stream.EntryKey) (stream.ResourceKey, bool), dropped map[stream.EntryKey][]string) []v1alpha1.ShortenedObject {
+func shortened(local func(stream.EntryKey) (stream.ResourceKey, bool),
+	dropped map[stream.EntryKey][]string) []v1alpha1.ShortenedObject {
 	var out []v1alpha1.ShortenedObject
-	for _, entry := range slices.SortedFunc(maps.Keys(dropped), func(a, b stream.EntryKey) int { return cmp.Compare(a.String(), b.String()) }) {
+	for _, entry := range slices.SortedFunc(maps.Keys(dropped),
+		func(a, b stream.EntryKey) int { return cmp.Compare(a.String(), b.String()) }) {
 		out = append(out, v1alpha1.ShortenedObject{
 			Kind: string(entry.Collection.Kind()), Namespace: namespaceOf(local, entry), Name: entry.Name, Paths: dropped[entry],
 		})
@@ -263,7 +269,8 @@ func heldOf(local func(stream.EntryKey) (stream.ResourceKey, bool), w link.Withh
 	if w.Total == 0 {
 		return nil
 	}
-	held := &v1alpha1.DeletionsHeld{ID: w.ID, Reason: v1alpha1.HoldTooMany, Total: int64(w.Total), WithWorkloads: int64(len(w.Ending))}
+	held := &v1alpha1.DeletionsHeld{ID: w.ID, Reason: v1alpha1.HoldTooMany, Total: int64(w.Total),
+		WithWorkloads: int64(len(w.Ending))}
 	switch {
 	case w.Broken != "":
 		held.Reason, held.Message = v1alpha1.HoldHistoryBroken, w.Broken

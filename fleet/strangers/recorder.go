@@ -59,7 +59,8 @@ func New(cfg Config) (*Recorder, error) {
 		return nil, errors.New("unknown ids: client, namespace, known and metrics are required")
 	}
 	dropped := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "argomesh_unknown_ids_dropped_total", Help: "SPIFFE IDs without an Agent that are no longer kept, since as many newer ones came as are kept.",
+		Name: "argomesh_unknown_ids_dropped_total",
+		Help: "SPIFFE IDs without an Agent that are no longer kept, since as many newer ones came as are kept.",
 	})
 	return &Recorder{cfg: cfg, dropped: dropped, dirty: notify.NewSignal()}, cfg.Metrics.Register(dropped)
 }

@@ -85,7 +85,8 @@ func parseAuthority(rootDER []byte, key, jwtKey *ecdsa.PrivateKey, activeAt time
 		return nil, fmt.Errorf("encode jwt key: %w", err)
 	}
 	sum := sha256.Sum256(jwtPublic)
-	return &authority{root: root, key: key, jwtKey: jwtKey, jwtKeyID: hex.EncodeToString(sum[:16]), activeAt: activeAt}, nil
+	return &authority{root: root, key: key, jwtKey: jwtKey, jwtKeyID: hex.EncodeToString(sum[:16]),
+		activeAt: activeAt}, nil
 }
 
 // newSerial returns a random certificate serial number (RFC 5280, section

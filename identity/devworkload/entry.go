@@ -59,7 +59,8 @@ func ParseEntry(s string) (Entry, error) {
 		case key == "dns":
 			entry.DNSNames = append(entry.DNSNames, value)
 		default:
-			return Entry{}, fmt.Errorf("entry %s: %q is unknown or given twice, use hint=, ttl= and dns=: %w", id, key, identity.ErrInvalid)
+			return Entry{}, fmt.Errorf("entry %s: %q is unknown or given twice, use hint=, ttl= and dns=: %w", id, key,
+				identity.ErrInvalid)
 		}
 	}
 	if err := entry.check(); err != nil {
@@ -101,7 +102,8 @@ func checkEntries(td spiffeid.TrustDomain, entries []Entry) error {
 			problems = append(problems, fmt.Errorf("entry %s: given twice: %w", e.ID, identity.ErrInvalid))
 		}
 		if e.Hint != "" && hints[e.Hint] {
-			problems = append(problems, fmt.Errorf("entry %s: hint %q belongs to another entry: %w", e.ID, e.Hint, identity.ErrInvalid))
+			problems = append(problems,
+				fmt.Errorf("entry %s: hint %q belongs to another entry: %w", e.ID, e.Hint, identity.ErrInvalid))
 		}
 		ids[e.ID], hints[e.Hint] = true, true
 	}

@@ -30,8 +30,9 @@ func openFederation(own spiffeid.TrustDomain, with []Federation) ([]*store, erro
 	seen := map[spiffeid.TrustDomain]bool{own: true}
 	for _, f := range with {
 		if f.TrustDomain.IsZero() || f.CADir == "" || seen[f.TrustDomain] {
-			return nil, fmt.Errorf("federation with %q in %q: a trust domain other than our own, once, and its ca directory are required: %w",
-				f.TrustDomain, f.CADir, identity.ErrInvalid)
+			return nil,
+				fmt.Errorf("federation with %q in %q: a trust domain other than our own, once, and its ca directory are required: %w",
+					f.TrustDomain, f.CADir, identity.ErrInvalid)
 		}
 		seen[f.TrustDomain] = true
 		stores = append(stores, &store{trustDomain: f.TrustDomain, dir: f.CADir})
@@ -72,7 +73,8 @@ func ParseFederation(text string) (Federation, error) {
 	name, dir, _ := strings.Cut(text, "=")
 	td, err := spiffeid.TrustDomainFromString(name)
 	if err != nil || dir == "" {
-		return Federation{}, fmt.Errorf("federation %q is not a trust domain, an equals sign and a directory: %w", text, identity.ErrInvalid)
+		return Federation{}, fmt.Errorf("federation %q is not a trust domain, an equals sign and a directory: %w", text,
+			identity.ErrInvalid)
 	}
 	return Federation{TrustDomain: td, CADir: dir}, nil
 }

@@ -31,7 +31,8 @@ type secretDiscovery struct {
 }
 
 // FetchSecrets returns the secrets asked for as they are now.
-func (d *secretDiscovery) FetchSecrets(_ context.Context, req *discoveryv3.DiscoveryRequest) (*discoveryv3.DiscoveryResponse, error) {
+func (d *secretDiscovery) FetchSecrets(_ context.Context,
+	req *discoveryv3.DiscoveryRequest) (*discoveryv3.DiscoveryResponse, error) {
 	snap, _ := d.server.current()
 	return discover(snap, req)
 }
@@ -86,7 +87,8 @@ func (d *secretDiscovery) StreamSecrets(stream secretv3.SecretDiscoveryService_S
 }
 
 // receive reads the requests of a stream until it ends, and then says why.
-func receive(stream secretv3.SecretDiscoveryService_StreamSecretsServer) (<-chan *discoveryv3.DiscoveryRequest, <-chan error) {
+func receive(stream secretv3.SecretDiscoveryService_StreamSecretsServer) (<-chan *discoveryv3.DiscoveryRequest,
+	<-chan error) {
 	requests := make(chan *discoveryv3.DiscoveryRequest)
 	ended := make(chan error, 1)
 	go func() {
@@ -204,9 +206,10 @@ func validationSecret(name string, bundles ...*spiffebundle.Bundle) (*tlsv3.Secr
 	if err != nil {
 		return nil, fmt.Errorf("encode validation context: %w", err)
 	}
-	return &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
-		CustomValidatorConfig: &corev3.TypedExtensionConfig{Name: spiffeValidator, TypedConfig: packed},
-	}}}, nil
+	return &tlsv3.Secret{Name: name,
+		Type: &tlsv3.Secret_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
+			CustomValidatorConfig: &corev3.TypedExtensionConfig{Name: spiffeValidator, TypedConfig: packed},
+		}}}, nil
 }
 
 func inline(data []byte) *corev3.DataSource {

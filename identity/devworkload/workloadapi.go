@@ -27,17 +27,20 @@ type workloadAPI struct {
 }
 
 // FetchX509SVID sends all SVIDs and bundles now and after each change.
-func (w *workloadAPI) FetchX509SVID(_ *workload.X509SVIDRequest, stream grpc.ServerStreamingServer[workload.X509SVIDResponse]) error {
+func (w *workloadAPI) FetchX509SVID(_ *workload.X509SVIDRequest,
+	stream grpc.ServerStreamingServer[workload.X509SVIDResponse]) error {
 	return follow(w.server, stream, x509SVIDs)
 }
 
 // FetchX509Bundles sends all X.509 bundles now and after each change.
-func (w *workloadAPI) FetchX509Bundles(_ *workload.X509BundlesRequest, stream grpc.ServerStreamingServer[workload.X509BundlesResponse]) error {
+func (w *workloadAPI) FetchX509Bundles(_ *workload.X509BundlesRequest,
+	stream grpc.ServerStreamingServer[workload.X509BundlesResponse]) error {
 	return follow(w.server, stream, x509Bundles)
 }
 
 // FetchJWTBundles sends all JWT bundles now and after each change.
-func (w *workloadAPI) FetchJWTBundles(_ *workload.JWTBundlesRequest, stream grpc.ServerStreamingServer[workload.JWTBundlesResponse]) error {
+func (w *workloadAPI) FetchJWTBundles(_ *workload.JWTBundlesRequest,
+	stream grpc.ServerStreamingServer[workload.JWTBundlesResponse]) error {
 	return follow(w.server, stream, jwtBundles)
 }
 
@@ -72,7 +75,8 @@ func (w *workloadAPI) FetchJWTSVID(_ context.Context, req *workload.JWTSVIDReque
 }
 
 // ValidateJWTSVID checks a token of the own or a federated trust domain.
-func (w *workloadAPI) ValidateJWTSVID(_ context.Context, req *workload.ValidateJWTSVIDRequest) (*workload.ValidateJWTSVIDResponse, error) {
+func (w *workloadAPI) ValidateJWTSVID(_ context.Context,
+	req *workload.ValidateJWTSVIDRequest) (*workload.ValidateJWTSVIDResponse, error) {
 	switch {
 	case req.GetAudience() == "":
 		return nil, status.Error(codes.InvalidArgument, "audience must be specified")
@@ -200,7 +204,8 @@ func requireHeaderUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	return next(ctx, req)
 }
 
-func requireHeaderStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func requireHeaderStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+	next grpc.StreamHandler) error {
 	if err := requireHeader(stream.Context(), info.FullMethod); err != nil {
 		return err
 	}

@@ -140,7 +140,8 @@ func (h *Header) peer(e element) (identity.Peer, error) {
 	cert := e.one("cert")
 	if cert == "" {
 		if h.maxAge == 0 {
-			return identity.Peer{}, fmt.Errorf("the element of %s has no Cert, which says until when it counts: have the proxy forward it, or set max_age", id)
+			return identity.Peer{},
+				fmt.Errorf("the element of %s has no Cert, which says until when it counts: have the proxy forward it, or set max_age", id)
 		}
 		who.NotAfter = time.Now().Add(h.maxAge)
 		return who, nil
@@ -153,7 +154,8 @@ func (h *Header) peer(e element) (identity.Peer, error) {
 		return identity.Peer{}, fmt.Errorf("Cert of %s: %w", id, err)
 	}
 	if now := time.Now(); now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) {
-		return identity.Peer{}, fmt.Errorf("Cert of %s: valid from %s to %s only", id, leaf.NotBefore.Format(time.RFC3339), leaf.NotAfter.Format(time.RFC3339))
+		return identity.Peer{}, fmt.Errorf("Cert of %s: valid from %s to %s only", id, leaf.NotBefore.Format(time.RFC3339),
+			leaf.NotAfter.Format(time.RFC3339))
 	}
 	who.NotAfter = leaf.NotAfter
 	return who, nil

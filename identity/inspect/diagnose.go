@@ -108,7 +108,8 @@ func diagnoseChoice(offer Offer, e Expectation) []Finding {
 		}}
 	}
 	return []Finding{{
-		Level: Problem, About: offer.Socket, Says: fmt.Sprintf("offers %d SVIDs of which any could be meant: %s", len(matching), list),
+		Level: Problem, About: offer.Socket,
+		Says: fmt.Sprintf("offers %d SVIDs of which any could be meant: %s", len(matching), list),
 		Cure: "choose one by identity.spiffe_id or identity.hint of the configuration (--spiffe-id or --hint here); their order means nothing",
 	}}
 }
@@ -149,7 +150,8 @@ func diagnoseSVID(offer Offer, s SVID) Finding {
 	}
 	if life := s.NotAfter.Sub(s.NotBefore); left < life/late {
 		f.Level = Warning
-		f.Says = fmt.Sprintf("expires in %s of %s, and SPIRE should have replaced it at half of that", round(left), round(life))
+		f.Says = fmt.Sprintf("expires in %s of %s, and SPIRE should have replaced it at half of that", round(left),
+			round(life))
 		f.Cure = "check that the SPIRE agent reaches its server, and look into its log"
 		return f
 	}
@@ -169,7 +171,8 @@ func diagnoseBundle(offer Offer, b Bundle) []Finding {
 	}
 	switch {
 	case len(b.Roots) == 0:
-		return []Finding{{Level: Problem, About: b.TrustDomain, Says: "has a bundle without X.509 keys, so none of its SVIDs is trusted", Cure: cure}}
+		return []Finding{{Level: Problem, About: b.TrustDomain,
+			Says: "has a bundle without X.509 keys, so none of its SVIDs is trusted", Cure: cure}}
 	case expired == len(b.Roots):
 		return []Finding{{Level: Problem, About: b.TrustDomain, Says: "has only roots that have expired", Cure: cure}}
 	case len(b.JWTKeys) == 0 && offer.JWTBundlesError == "":
@@ -209,7 +212,9 @@ func diagnoseJWT(offer Offer, e Expectation) []Finding {
 		if !e.SPIFFEID.IsZero() && s.SPIFFEID != e.SPIFFEID.String() {
 			continue
 		}
-		f := Finding{Level: Fine, About: s.SPIFFEID, Says: fmt.Sprintf("has a JWT-SVID for %s, valid for %s more", strings.Join(s.Audience, ", "), round(s.Expires.Sub(offer.Asked)))}
+		f := Finding{Level: Fine, About: s.SPIFFEID,
+			Says: fmt.Sprintf("has a JWT-SVID for %s, valid for %s more", strings.Join(s.Audience, ", "),
+				round(s.Expires.Sub(offer.Asked)))}
 		if !s.Expires.After(offer.Asked) {
 			f.Level, f.Says, f.Cure = Problem, "has a JWT-SVID that has expired", "set the clock of this machine"
 		}

@@ -137,7 +137,8 @@ var cures = []struct {
 	{ErrAbsent, "start the SPIRE agent, mount its socket, or name another with --socket"},
 	{ErrNobody, "start the SPIRE agent, or name another socket with --socket"},
 	{ErrForbidden, "correct the mode or owner of the socket and its folder, or run as the agent does"},
-	{ErrNoIdentity, "register this process with SPIRE: its selectors must all be its own, and the parent the SPIRE agent of this node (agentctl identity register)"},
+	{ErrNoIdentity,
+		"register this process with SPIRE: its selectors must all be its own, and the parent the SPIRE agent of this node (agentctl identity register)"},
 	{ErrNotWorkloadAPI, "name the socket of the SPIRE agent with --socket"},
 	{ErrNoAnswer, "check the SPIRE agent and its log: it may still be attesting this process"},
 	{ErrUnreadable, "check the log of the SPIRE agent, and that it is a supported release"},
@@ -181,7 +182,8 @@ func Ask(ctx context.Context, cfg Config) (Offer, error) {
 		offer.JWTSVIDsError = kindOf(err).Error()
 	}
 	for _, svid := range tokens {
-		offer.JWTSVIDs = append(offer.JWTSVIDs, JWTSVID{SPIFFEID: svid.ID.String(), Hint: svid.Hint, Audience: svid.Audience, Expires: svid.Expiry})
+		offer.JWTSVIDs = append(offer.JWTSVIDs,
+			JWTSVID{SPIFFEID: svid.ID.String(), Hint: svid.Hint, Audience: svid.Audience, Expires: svid.Expiry})
 	}
 	return offer, nil
 }
@@ -255,8 +257,9 @@ func describeSVID(svid *x509svid.SVID) SVID {
 	leaf := svid.Certificates[0]
 	return SVID{
 		SPIFFEID: svid.ID.String(), Hint: svid.Hint, NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter,
-		Chain: len(svid.Certificates), Key: describeKey(leaf.PublicKey), DNSNames: leaf.DNSNames, Issuer: leaf.Issuer.String(),
-		id: svid.ID, certs: svid.Certificates,
+		Chain: len(svid.Certificates), Key: describeKey(leaf.PublicKey), DNSNames: leaf.DNSNames,
+		Issuer: leaf.Issuer.String(),
+		id:     svid.ID, certs: svid.Certificates,
 	}
 }
 
@@ -294,5 +297,6 @@ func describeBundles(x *workloadapi.X509Context, jwt *jwtbundle.Set) []Bundle {
 		d.JWTKeys = slices.Sorted(maps.Keys(b.JWTAuthorities()))
 		byName[d.TrustDomain] = d
 	}
-	return slices.SortedFunc(maps.Values(byName), func(a, b Bundle) int { return strings.Compare(a.TrustDomain, b.TrustDomain) })
+	return slices.SortedFunc(maps.Values(byName),
+		func(a, b Bundle) int { return strings.Compare(a.TrustDomain, b.TrustDomain) })
 }

@@ -21,7 +21,8 @@ type endpoint struct {
 // 4). TCP only on loopback: private keys travel on it in clear text.
 func parseSocket(socket string) (endpoint, error) {
 	bad := func(problem string) (endpoint, error) {
-		return endpoint{}, fmt.Errorf("identity.socket %q %s: write unix:///absolute/path or tcp://127.0.0.1:port", socket, problem)
+		return endpoint{}, fmt.Errorf("identity.socket %q %s: write unix:///absolute/path or tcp://127.0.0.1:port", socket,
+			problem)
 	}
 	if socket == "" {
 		return bad("is not set")

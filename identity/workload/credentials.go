@@ -45,7 +45,8 @@ func (s *Source) ServerCredentials(log zerolog.Logger) credentials.TransportCred
 
 // errSecondMethod refuses a client certificate where tokens count.
 var errSecondMethod = &peerError{
-	reason: reasonSecondMethod, err: errors.New("peer presented a certificate to a listener of method " + identity.MethodJWT),
+	reason: reasonSecondMethod,
+	err:    errors.New("peer presented a certificate to a listener of method " + identity.MethodJWT),
 }
 
 // TokenServerCredentials returns credentials for a gRPC server whose callers prove
@@ -109,7 +110,8 @@ func PeerFromContext(ctx context.Context) (identity.Peer, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	for _, key := range []string{authorizationKey, forwardedKey} {
 		if len(md.Get(key)) > 0 {
-			return identity.Peer{}, fmt.Errorf("call of %s also carries %s, and one method counts: %w", info.peer.ID, key, identity.ErrUnauthenticated)
+			return identity.Peer{}, fmt.Errorf("call of %s also carries %s, and one method counts: %w", info.peer.ID, key,
+				identity.ErrUnauthenticated)
 		}
 	}
 	return info.peer, nil
@@ -209,7 +211,8 @@ type spiffeCredentials struct {
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
-func (c *spiffeCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (c *spiffeCredentials) ClientHandshake(ctx context.Context, authority string,
+	raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := c.TransportCredentials.ClientHandshake(ctx, authority, raw)
 	return withPeer(conn, info, err)
 }
@@ -243,5 +246,6 @@ func withPeer(conn net.Conn, info credentials.AuthInfo, err error) (net.Conn, cr
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
-	return conn, authInfo{TLSInfo: tlsInfo, peer: identity.Peer{ID: id, NotAfter: leaf.NotAfter, Method: identity.MethodX509}}, nil
+	return conn, authInfo{TLSInfo: tlsInfo,
+		peer: identity.Peer{ID: id, NotAfter: leaf.NotAfter, Method: identity.MethodX509}}, nil
 }

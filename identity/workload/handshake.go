@@ -92,7 +92,8 @@ func failureReason(err error) reason {
 		return reasonTimeout
 	case errors.As(err, &op) && op.Op == "remote error": // how crypto/tls gives a peer's alert
 		return reasonRefused
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe), errors.Is(err, net.ErrClosed),
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe),
+		errors.Is(err, net.ErrClosed),
 		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return reasonClosed
 	}

@@ -40,11 +40,13 @@ func (s *Source) PeerFromToken(ctx context.Context) (identity.Peer, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	values := md.Get(authorizationKey)
 	if len(values) != 1 {
-		return identity.Peer{}, fmt.Errorf("the call has %d tokens and must have one: %w", len(values), identity.ErrUnauthenticated)
+		return identity.Peer{}, fmt.Errorf("the call has %d tokens and must have one: %w", len(values),
+			identity.ErrUnauthenticated)
 	}
 	scheme, token, _ := strings.Cut(values[0], " ")
 	if !strings.EqualFold(scheme, bearer) {
-		return identity.Peer{}, fmt.Errorf("the call's authorization is not of the scheme %s: %w", bearer, identity.ErrUnauthenticated)
+		return identity.Peer{}, fmt.Errorf("the call's authorization is not of the scheme %s: %w", bearer,
+			identity.ErrUnauthenticated)
 	}
 	return s.PeerOfToken(token)
 }

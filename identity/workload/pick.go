@@ -25,14 +25,16 @@ func pick(svids []*x509svid.SVID, id spiffeid.ID, hint string) (*x509svid.SVID, 
 	case len(svids) == 0:
 		return nil, errors.New("the workload api offers no svid")
 	case len(chosen) == 0:
-		return nil, fmt.Errorf("the workload api offers no svid with %s, it offers %s: register the identity or correct the setting",
-			wanted(id, hint), offered(svids))
+		return nil,
+			fmt.Errorf("the workload api offers no svid with %s, it offers %s: register the identity or correct the setting",
+				wanted(id, hint), offered(svids))
 	case id.IsZero() && hint == "":
 		return nil, fmt.Errorf("the workload api offers %d svids: choose one by identity.spiffe_id or identity.hint: %s",
 			len(svids), offered(svids))
 	}
-	return nil, fmt.Errorf("the workload api offers %d svids with %s: set identity.spiffe_id and identity.hint so that one is left: %s",
-		len(chosen), wanted(id, hint), offered(chosen))
+	return nil,
+		fmt.Errorf("the workload api offers %d svids with %s: set identity.spiffe_id and identity.hint so that one is left: %s",
+			len(chosen), wanted(id, hint), offered(chosen))
 }
 
 // wanted names the settings that choose an SVID.

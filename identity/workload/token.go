@@ -43,7 +43,8 @@ func (s *Source) fetch(ctx context.Context, audiences []string) (*jwtsvid.SVID, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
-	svids, err := client.FetchJWTSVIDs(ctx, jwtsvid.Params{Subject: own.ID, Audience: audiences[0], ExtraAudiences: audiences[1:]})
+	svids, err := client.FetchJWTSVIDs(ctx,
+		jwtsvid.Params{Subject: own.ID, Audience: audiences[0], ExtraAudiences: audiences[1:]})
 	if err != nil {
 		return nil, err
 	}

@@ -203,7 +203,8 @@ func (w *watcher) OnX509ContextWatchError(err error) {
 	p, cause := classify(err, w.dialErr)
 	w.answered = false // the stream is over
 	before := s.current.Load()
-	next := &current{svid: before.svid, bundles: before.bundles, problem: s.describe(p, cause), withdrawn: before.withdrawn}
+	next := &current{svid: before.svid, bundles: before.bundles, problem: s.describe(p, cause),
+		withdrawn: before.withdrawn}
 	if p == problemNoIdentity {
 		next.svid, next.bundles, next.withdrawn = nil, x509bundle.NewSet(), since(before)
 	}
@@ -223,7 +224,8 @@ func (w *watcher) silent() {
 	s := w.source
 	before := s.current.Load()
 	w.report(problemNoAnswer, nil)
-	s.set(&current{svid: before.svid, bundles: before.bundles, problem: s.describe(problemNoAnswer, nil), withdrawn: before.withdrawn})
+	s.set(&current{svid: before.svid, bundles: before.bundles, problem: s.describe(problemNoAnswer, nil),
+		withdrawn: before.withdrawn})
 }
 
 // since returns since when the identity is withdrawn that is so now.

@@ -67,7 +67,8 @@ type Change[T any] struct {
 // the one of its name that is there, if there is one, and a Delete for each other that
 // goes. Two things are the same when they have the same name. They are in the order of
 // actions and names.
-func Changes[T any](want, have []T, name func(T) string, change func(have, want T, there bool) Change[T], goes func(T) bool) []Change[T] {
+func Changes[T any](want, have []T, name func(T) string, change func(have, want T, there bool) Change[T],
+	goes func(T) bool) []Change[T] {
 	there := make(map[string]T, len(have))
 	for _, thing := range have {
 		there[name(thing)] = thing

@@ -131,7 +131,8 @@ func (c Config) check(r mesh.Reach, self spiffeid.ID) error {
 
 func checkLabels(whose string, labels map[string]string) error {
 	if len(labels) == 0 {
-		return fmt.Errorf("istio: no labels select %s, so all of the namespace would be meant: give their labels: %w", whose, ErrRefused)
+		return fmt.Errorf("istio: no labels select %s, so all of the namespace would be meant: give their labels: %w", whose,
+			ErrRefused)
 	}
 	for key, value := range labels {
 		if len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {

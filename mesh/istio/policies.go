@@ -117,7 +117,8 @@ func (h *hub) gatewayPolicy() Object {
 		unknown.From = []*securityapi.Rule_From{{Source: &securityapi.Source{NotPrincipals: agents}}}
 	}
 	spec := securityapi.AuthorizationPolicy{
-		Selector: selector(h.cfg.Gateway.Labels), Action: securityapi.AuthorizationPolicy_DENY, Rules: []*securityapi.Rule{unknown},
+		Selector: selector(h.cfg.Gateway.Labels), Action: securityapi.AuthorizationPolicy_DENY,
+		Rules: []*securityapi.Rule{unknown},
 	}
 	return policy(h.gatewayMeta(), &spec)
 }

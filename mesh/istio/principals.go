@@ -52,7 +52,8 @@ func (c Config) checkPrincipals(r mesh.Reach, self spiffeid.ID) error {
 	for _, p := range []mesh.Port{r.ResourceProxy, r.RedisProxy, r.Metrics} {
 		for _, id := range mesh.SortedIDs(p.Callers) {
 			if _, ok := account(id); !ok {
-				bad("caller %s is not spiffe://<trust domain>/ns/<namespace>/sa/<service account>, so no workload of Istio has it", id)
+				bad("caller %s is not spiffe://<trust domain>/ns/<namespace>/sa/<service account>, so no workload of Istio has it",
+					id)
 			} else if id.TrustDomain() != own {
 				bad("caller %s is not of the mesh's trust domain %s, so the principal's proxy refuses its certificate", id, own)
 			}
@@ -61,11 +62,13 @@ func (c Config) checkPrincipals(r mesh.Reach, self spiffeid.ID) error {
 	}
 	if r.Stream.Exposure != mesh.ExposureDirect {
 		if r.Stream.Gateway.TrustDomain() != own {
-			bad("gateway %s is not of the mesh's trust domain %s, so the principal's proxy refuses its certificate", r.Stream.Gateway, own)
+			bad("gateway %s is not of the mesh's trust domain %s, so the principal's proxy refuses its certificate",
+				r.Stream.Gateway, own)
 		}
 		problems = append(problems, c.checkMeaning(r.Stream.Gateway, own))
 	}
-	if policy, err := mesh.Enforce(r.Stream.Exposure, r.Stream.Method, r.Stream.Policy); err == nil && policy == mesh.PolicyAgents {
+	if policy, err := mesh.Enforce(r.Stream.Exposure, r.Stream.Method, r.Stream.Policy); err == nil &&
+		policy == mesh.PolicyAgents {
 		for _, id := range r.AgentIDs() {
 			problems = append(problems, c.checkMeaning(id, own))
 		}
@@ -85,7 +88,8 @@ func (c Config) checkMeaning(id spiffeid.ID, own spiffeid.TrustDomain) error {
 		return fmt.Errorf("istio: %s: to Istio %s means the mesh's own trust domain, so a policy would admit %s in its place: give that workload another path: %w",
 			id, pointerDomain, strings.Replace(principal(id), td.Name(), own.Name(), 1), ErrRefused)
 	}
-	others := slices.DeleteFunc(append([]spiffeid.TrustDomain{own}, c.TrustDomainAliases...), func(other spiffeid.TrustDomain) bool { return other == td })
+	others := slices.DeleteFunc(append([]spiffeid.TrustDomain{own}, c.TrustDomainAliases...),
+		func(other spiffeid.TrustDomain) bool { return other == td })
 	if len(c.TrustDomainAliases) == 0 || len(others) > len(c.TrustDomainAliases) {
 		return nil // no aliases, or not one of the mesh's trust domains
 	}

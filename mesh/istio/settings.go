@@ -117,7 +117,8 @@ func (s Settings) Write(w io.Writer) error {
 	if len(s.Istiod) > 0 {
 		values["pilot"] = map[string]any{"env": s.Istiod}
 	}
-	pod := map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": s.Annotations}}}}
+	template := map[string]any{"metadata": map[string]any{"annotations": s.Annotations}}
+	pod := map[string]any{"spec": map[string]any{"template": template}}
 	for i, document := range []struct {
 		about   string
 		content any
@@ -165,7 +166,8 @@ func toYAML(m proto.Message) ([]byte, error) {
 func Unstructured(object Object) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
-		return nil, fmt.Errorf("render %s %s: %w", strings.ToLower(object.GetObjectKind().GroupVersionKind().Kind), object.GetName(), err)
+		return nil, fmt.Errorf("render %s %s: %w", strings.ToLower(object.GetObjectKind().GroupVersionKind().Kind),
+			object.GetName(), err)
 	}
 	unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
 	unstructured.RemoveNestedField(content, "status")

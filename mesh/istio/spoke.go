@@ -62,7 +62,8 @@ func RenderSpoke(s mesh.Snapshot, cfg SpokeConfig) ([]Object, error) {
 	if !cfg.Metrics.IsZero() && len(cfg.Metrics.Callers) > 0 {
 		to := scrape()
 		to.Ports = []string{portText(cfg.Metrics.Number)}
-		out = append(out, allow(meta(cfg.Namespace, cfg.Name+"-metrics"), cfg.Labels, rule(principals(cfg.Metrics.Callers), to)))
+		out = append(out,
+			allow(meta(cfg.Namespace, cfg.Name+"-metrics"), cfg.Labels, rule(principals(cfg.Metrics.Callers), to)))
 	}
 	return sorted(out), nil
 }
@@ -81,7 +82,8 @@ func (c SpokeConfig) check() error {
 	problems = append(problems, checkLabels("the agent's pods", c.Labels))
 	for _, id := range c.Metrics.Callers {
 		if _, ok := account(id); !ok {
-			bad("caller %s is not spiffe://<trust domain>/ns/<namespace>/sa/<service account>, so no workload of Istio has it", id)
+			bad("caller %s is not spiffe://<trust domain>/ns/<namespace>/sa/<service account>, so no workload of Istio has it",
+				id)
 		} else if first := c.Metrics.Callers[0]; id.TrustDomain() != first.TrustDomain() {
 			bad("callers %s and %s are of two trust domains, and a spoke's mesh has one", first, id)
 		}
@@ -107,7 +109,8 @@ const ownNamespace = "."
 // destinationRule keeps the proxy from adding TLS to what the agent encrypts, and from
 // cutting what is quiet.
 func (c SpokeConfig) destinationRule(hub mesh.HubAddress) Object {
-	out := &networkv1.DestinationRule{TypeMeta: networkType("DestinationRule"), ObjectMeta: meta(c.Namespace, c.Name+"-hub")}
+	out := &networkv1.DestinationRule{TypeMeta: networkType("DestinationRule"),
+		ObjectMeta: meta(c.Namespace, c.Name+"-hub")}
 	out.Spec.Host = hub.Host
 	out.Spec.ExportTo = []string{ownNamespace}
 	out.Spec.TrafficPolicy = &networkapi.TrafficPolicy{

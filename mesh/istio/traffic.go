@@ -42,7 +42,8 @@ func (h *hub) allPorts() ([]port, error) {
 	if connections == 0 {
 		connections = defaultConnections
 	}
-	stream := port{number: h.reach.Stream.Port, name: "tls-stream", protocol: "TLS", connections: int32(min(connections, math.MaxInt32))}
+	stream := port{number: h.reach.Stream.Port, name: "tls-stream", protocol: "TLS",
+		connections: int32(min(connections, math.MaxInt32))}
 	if h.readsStream() {
 		stream.name, stream.protocol = "grpc-stream", "GRPC"
 		stream.streams = int32(min(int64(connections)*streamsPerConnection, math.MaxInt32))
@@ -68,7 +69,8 @@ func (h *hub) allPorts() ([]port, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, port{number: p.port.Number, name: p.name, protocol: p.protocol, endpoint: at, connections: callerConnections})
+		out = append(out,
+			port{number: p.port.Number, name: p.name, protocol: p.protocol, endpoint: at, connections: callerConnections})
 	}
 	return out, nil
 }
@@ -88,7 +90,8 @@ func endpoint(whose string, number uint16, at mesh.Address) (string, error) {
 		tcp = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), tcp.Port())
 	}
 	if text := tcp.Addr().String(); text != "127.0.0.1" && text != "::1" {
-		return "", fmt.Errorf("istio: %s: a proxy reaches its own pod on 127.0.0.1, ::1 or a unix socket, not on %s: %w", whose, at, ErrRefused)
+		return "", fmt.Errorf("istio: %s: a proxy reaches its own pod on 127.0.0.1, ::1 or a unix socket, not on %s: %w",
+			whose, at, ErrRefused)
 	}
 	return tcp.String(), nil
 }
@@ -131,9 +134,10 @@ func (h *hub) destinationRule(suffix, service string, ports []port) Object {
 		if p.number == h.reach.Stream.Port && !h.inMesh() {
 			tls = &networkapi.ClientTLSSettings{Mode: networkapi.ClientTLSSettings_DISABLE} // it is the agent's own
 		}
-		out.Spec.TrafficPolicy.PortLevelSettings = append(out.Spec.TrafficPolicy.PortLevelSettings, &networkapi.TrafficPolicy_PortTrafficPolicy{
-			Port: &networkapi.PortSelector{Number: uint32(p.number)}, ConnectionPool: pool(p), Tls: tls,
-		})
+		out.Spec.TrafficPolicy.PortLevelSettings = append(out.Spec.TrafficPolicy.PortLevelSettings,
+			&networkapi.TrafficPolicy_PortTrafficPolicy{
+				Port: &networkapi.PortSelector{Number: uint32(p.number)}, ConnectionPool: pool(p), Tls: tls,
+			})
 	}
 	return out
 }
@@ -141,7 +145,8 @@ func (h *hub) destinationRule(suffix, service string, ports []port) Object {
 // meshTLS asks for the principal's SPIFFE ID. Here, and only here, Istio wants it with
 // its scheme.
 func (h *hub) meshTLS() *networkapi.ClientTLSSettings {
-	return &networkapi.ClientTLSSettings{Mode: networkapi.ClientTLSSettings_ISTIO_MUTUAL, SubjectAltNames: []string{h.self.String()}}
+	return &networkapi.ClientTLSSettings{Mode: networkapi.ClientTLSSettings_ISTIO_MUTUAL,
+		SubjectAltNames: []string{h.self.String()}}
 }
 
 // pool bounds connections and streams, finds peers that are gone, and cuts nothing for
@@ -220,14 +225,16 @@ func (h *hub) virtualService() *networkv1.VirtualService {
 }
 
 func (h *hub) destination() *networkapi.Destination {
-	return &networkapi.Destination{Host: h.cfg.host(h.cfg.StreamService), Port: &networkapi.PortSelector{Number: uint32(h.reach.Stream.Port)}}
+	return &networkapi.Destination{Host: h.cfg.host(h.cfg.StreamService),
+		Port: &networkapi.PortSelector{Number: uint32(h.reach.Stream.Port)}}
 }
 
 // passthrough brings the bytes of connections with the hub's SNI.
 func (h *hub) passthrough() Object {
 	out := h.virtualService()
 	out.Spec.Tls = []*networkapi.TLSRoute{{
-		Match: []*networkapi.TLSMatchAttributes{{Port: uint32(h.reach.Stream.Hub.Port), SniHosts: []string{h.reach.Stream.Hub.Host}}},
+		Match: []*networkapi.TLSMatchAttributes{{Port: uint32(h.reach.Stream.Hub.Port),
+			SniHosts: []string{h.reach.Stream.Hub.Host}}},
 		Route: []*networkapi.RouteDestination{{Destination: h.destination()}},
 	}}
 	return out

@@ -35,9 +35,11 @@ func change(name string, have, want *unstructured.Unstructured, manager string) 
 	case have.GetDeletionTimestamp() != nil:
 		c.Action, c.Reason = diff.Refuse, "it is being deleted: it is created again when it is gone"
 	case !mine && other != "":
-		c.Action, c.Reason = diff.Refuse, fmt.Sprintf("it is of the hub in namespace %s: give the Service of one of the two principals another name", other)
+		c.Action, c.Reason = diff.Refuse,
+			fmt.Sprintf("it is of the hub in namespace %s: give the Service of one of the two principals another name", other)
 	case !mine && !labelled(have, want):
-		c.Action, c.Reason = diff.Refuse, "an object of that name was made by another writer and is never changed: delete it, or give the principal's Service another name"
+		c.Action, c.Reason = diff.Refuse,
+			"an object of that name was made by another writer and is never changed: delete it, or give the principal's Service another name"
 	case !mine:
 		c.Action, c.Reason = diff.Update, "taken over from another field manager"
 	case len(c.Fields) == 0:

@@ -66,7 +66,8 @@ func (w Writer) apply(ctx context.Context, c Change) (*unstructured.Unstructured
 		// An apply cannot ask that nothing be there, and would change what is others'.
 		switch _, err := resource.Get(ctx, c.Want.GetName(), metav1.GetOptions{}); {
 		case err == nil:
-			return nil, apierrors.NewConflict(w.Resources[c.Want.GetKind()].GroupResource(), c.Want.GetName(), fmt.Errorf("it is there meanwhile"))
+			return nil, apierrors.NewConflict(w.Resources[c.Want.GetKind()].GroupResource(), c.Want.GetName(),
+				fmt.Errorf("it is there meanwhile"))
 		case !apierrors.IsNotFound(err):
 			return nil, fmt.Errorf("get %s: %w", c.Name, err)
 		}
@@ -74,7 +75,8 @@ func (w Writer) apply(ctx context.Context, c Change) (*unstructured.Unstructured
 		body.SetUID(c.Have.GetUID())
 		body.SetResourceVersion(c.Have.GetResourceVersion())
 	}
-	stored, err := resource.Apply(ctx, body.GetName(), body, metav1.ApplyOptions{FieldManager: w.Manager, Force: true, DryRun: w.dry()})
+	stored, err := resource.Apply(ctx, body.GetName(), body,
+		metav1.ApplyOptions{FieldManager: w.Manager, Force: true, DryRun: w.dry()})
 	if err != nil {
 		return nil, fmt.Errorf("apply %s: %w", c.Name, err)
 	}
@@ -85,7 +87,8 @@ func (w Writer) apply(ctx context.Context, c Change) (*unstructured.Unstructured
 	if err != nil {
 		return nil, fmt.Errorf("patch %s: %w", c.Name, err)
 	}
-	if stored, err = resource.Patch(ctx, body.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: w.Manager}); err != nil {
+	if stored, err = resource.Patch(ctx, body.GetName(), types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: w.Manager}); err != nil {
 		return nil, fmt.Errorf("patch %s: %w", c.Name, err)
 	}
 	return stored, nil

@@ -66,7 +66,8 @@ func parseBundle(td spiffeid.TrustDomain, text []byte) (*spiffebundle.Bundle, er
 	case len(text) > MaxBundleBytes:
 		return nil, fmt.Errorf("it has %d bytes, at most %d are read", len(text), MaxBundleBytes)
 	case bytes.HasPrefix(bytes.TrimSpace(text), []byte("-----BEGIN")):
-		return nil, errors.New("it is PEM, and a SPIFFE bundle document is JSON: get one with \"spire-server bundle show -format spiffe\"")
+		return nil,
+			errors.New("it is PEM, and a SPIFFE bundle document is JSON: get one with \"spire-server bundle show -format spiffe\"")
 	}
 	if _, err := jsonlimit.Check(text, bundleLimits); err != nil {
 		return nil, err
@@ -89,7 +90,8 @@ func parseBundle(td spiffeid.TrustDomain, text []byte) (*spiffebundle.Bundle, er
 	if doc.RefreshHint != nil {
 		hint := *doc.RefreshHint
 		if hint < 0 || hint > int64(maxRefreshHint/time.Second) {
-			return nil, fmt.Errorf("spiffe_refresh_hint %d is not a number of seconds up to %d", hint, int64(maxRefreshHint/time.Second))
+			return nil, fmt.Errorf("spiffe_refresh_hint %d is not a number of seconds up to %d", hint,
+				int64(maxRefreshHint/time.Second))
 		}
 		bundle.SetRefreshHint(time.Duration(hint) * time.Second)
 	}
@@ -103,7 +105,8 @@ func parseBundle(td spiffeid.TrustDomain, text []byte) (*spiffebundle.Bundle, er
 }
 
 // bundleLimits are checked before anything is decoded.
-var bundleLimits = jsonlimit.Limits{Depth: maxBundleDepth, Values: maxBundleKeys * maxKeyMembers, Elements: maxBundleKeys}
+var bundleLimits = jsonlimit.Limits{Depth: maxBundleDepth, Values: maxBundleKeys * maxKeyMembers,
+	Elements: maxBundleKeys}
 
 // maxRefreshHint is more than anybody means.
 const maxRefreshHint = 10 * 365 * 24 * time.Hour
@@ -237,10 +240,11 @@ func SameKeys(a, b *spiffebundle.Bundle) bool {
 	if a == nil || b == nil {
 		return keyless(a) && keyless(b)
 	}
-	return a.X509Bundle().Equal(b.X509Bundle()) && maps.EqualFunc(a.JWTAuthorities(), b.JWTAuthorities(), func(x, y crypto.PublicKey) bool {
-		key, ok := x.(interface{ Equal(crypto.PublicKey) bool })
-		return ok && key.Equal(y)
-	})
+	return a.X509Bundle().Equal(b.X509Bundle()) &&
+		maps.EqualFunc(a.JWTAuthorities(), b.JWTAuthorities(), func(x, y crypto.PublicKey) bool {
+			key, ok := x.(interface{ Equal(crypto.PublicKey) bool })
+			return ok && key.Equal(y)
+		})
 }
 
 func keyless(b *spiffebundle.Bundle) bool {

@@ -91,7 +91,8 @@ type Client struct {
 // whether it is a unix socket. The error wraps [ErrInvalid].
 func ParseAddress(address string) (target string, local bool, err error) {
 	bad := func(problem string) (string, bool, error) {
-		return "", false, fmt.Errorf("spire server %q %s: write unix:///absolute/path or host:port: %w", address, problem, ErrInvalid)
+		return "", false, fmt.Errorf("spire server %q %s: write unix:///absolute/path or host:port: %w", address, problem,
+			ErrInvalid)
 	}
 	if path, isUnix := strings.CutPrefix(address, unixScheme); isUnix {
 		switch {
@@ -121,7 +122,8 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	case local && cfg.Credentials != nil:
 		return nil, fmt.Errorf("spire server %s: a unix socket takes no credentials: %w", cfg.Address, ErrInvalid)
 	case !local && cfg.Credentials == nil:
-		return nil, fmt.Errorf("spire server %s: over TCP it asks for the SVID of an administrator: %w", cfg.Address, ErrInvalid)
+		return nil, fmt.Errorf("spire server %s: over TCP it asks for the SVID of an administrator: %w", cfg.Address,
+			ErrInvalid)
 	case local:
 		cfg.Credentials = insecure.NewCredentials() // as the server has it: the file's mode is the lock
 	}
@@ -138,14 +140,16 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		grpc.WithTransportCredentials(cfg.Credentials),
 		grpc.WithNoProxy(),              // an HTTP proxy for the Web is not meant for this
 		grpc.WithDisableServiceConfig(), // nor does DNS say how to call
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.ForceCodecV2(protolimit.Codec{Heap: maxReplyHeap})),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes),
+			grpc.ForceCodecV2(protolimit.Codec{Heap: maxReplyHeap})),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("spire server %s: %w", cfg.Address, err)
 	}
 	return &Client{
 		conn: conn, address: cfg.Address, callTimeout: cfg.CallTimeout, pageSize: cfg.PageSize,
-		entries: entryv1.NewEntryClient(conn), bundles: bundlev1.NewBundleClient(conn), domains: trustdomainv1.NewTrustDomainClient(conn),
+		entries: entryv1.NewEntryClient(conn), bundles: bundlev1.NewBundleClient(conn),
+		domains: trustdomainv1.NewTrustDomainClient(conn),
 	}, nil
 }
 

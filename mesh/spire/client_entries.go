@@ -103,7 +103,8 @@ func (c *Client) CreateEntries(ctx context.Context, entries []Entry) (there []En
 		messages[i] = entryToWire(e)
 	}
 	err = batches(messages, func(some []*types.Entry) error {
-		answer, err := call(ctx, c, doing, c.entries.BatchCreateEntry, &entryv1.BatchCreateEntryRequest{Entries: some, OutputMask: knownFields()})
+		answer, err := call(ctx, c, doing, c.entries.BatchCreateEntry,
+			&entryv1.BatchCreateEntryRequest{Entries: some, OutputMask: knownFields()})
 		if err != nil {
 			return err
 		}
@@ -140,7 +141,8 @@ func (c *Client) UpdateEntries(ctx context.Context, changes []diff.Change[Entry]
 		}
 		// One call each: the mask is the call's, and each change has its own.
 		answer, err := call(ctx, c, doing, c.entries.BatchUpdateEntry, &entryv1.BatchUpdateEntryRequest{
-			Entries: []*types.Entry{entryToWire(change.Want)}, InputMask: setMask(&types.EntryMask{}, fields...), OutputMask: &types.EntryMask{},
+			Entries: []*types.Entry{entryToWire(change.Want)}, InputMask: setMask(&types.EntryMask{}, fields...),
+			OutputMask: &types.EntryMask{},
 		})
 		if err != nil {
 			return results, err
@@ -203,7 +205,8 @@ func (c *Client) ApplyEntries(ctx context.Context, plan []diff.Change[Entry], do
 }
 
 // applyCreates returns the creates that found an entry of ours, as updates.
-func (c *Client) applyCreates(ctx context.Context, creates []diff.Change[Entry], done func(diff.Change[Entry])) (updates []diff.Change[Entry], failed []error) {
+func (c *Client) applyCreates(ctx context.Context, creates []diff.Change[Entry],
+	done func(diff.Change[Entry])) (updates []diff.Change[Entry], failed []error) {
 	there, results, err := c.CreateEntries(ctx, wants(creates))
 	if err != nil {
 		failed = append(failed, err)
@@ -231,7 +234,8 @@ func (c *Client) applyCreates(ctx context.Context, creates []diff.Change[Entry],
 	return updates, failed
 }
 
-func (c *Client) applyUpdates(ctx context.Context, updates []diff.Change[Entry], done func(diff.Change[Entry])) (failed []error) {
+func (c *Client) applyUpdates(ctx context.Context, updates []diff.Change[Entry],
+	done func(diff.Change[Entry])) (failed []error) {
 	results, err := c.UpdateEntries(ctx, updates)
 	if err != nil {
 		failed = append(failed, err)
@@ -246,7 +250,8 @@ func (c *Client) applyUpdates(ctx context.Context, updates []diff.Change[Entry],
 	return failed
 }
 
-func (c *Client) applyDeletes(ctx context.Context, deletes []diff.Change[Entry], done func(diff.Change[Entry])) (failed []error) {
+func (c *Client) applyDeletes(ctx context.Context, deletes []diff.Change[Entry],
+	done func(diff.Change[Entry])) (failed []error) {
 	gone := make([]string, len(deletes))
 	for i, change := range deletes {
 		gone[i] = change.Have.ID

@@ -33,7 +33,8 @@ func (c *Client) Bundle(ctx context.Context) (*spiffebundle.Bundle, error) {
 // error wraps [ErrNotFound] when it has none.
 func (c *Client) FederatedBundle(ctx context.Context, td spiffeid.TrustDomain) (*spiffebundle.Bundle, error) {
 	doing := "get bundle of " + td.Name()
-	answer, err := call(ctx, c, doing, c.bundles.GetFederatedBundle, &bundlev1.GetFederatedBundleRequest{TrustDomain: td.Name(), OutputMask: knownKeys()})
+	answer, err := call(ctx, c, doing, c.bundles.GetFederatedBundle,
+		&bundlev1.GetFederatedBundleRequest{TrustDomain: td.Name(), OutputMask: knownKeys()})
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,8 @@ func (c *Client) FederatedBundles(ctx context.Context) ([]*spiffebundle.Bundle, 
 
 // ApplyBundles carries out plan, of [PlanBundles], and calls done with each change that
 // is done. One that fails holds up no other; the error has all failures.
-func (c *Client) ApplyBundles(ctx context.Context, plan []diff.Change[*spiffebundle.Bundle], done func(diff.Change[*spiffebundle.Bundle])) error {
+func (c *Client) ApplyBundles(ctx context.Context, plan []diff.Change[*spiffebundle.Bundle],
+	done func(diff.Change[*spiffebundle.Bundle])) error {
 	const doing = "set federated bundles"
 	if err := Refusals(plan); err != nil {
 		return err
@@ -88,7 +90,8 @@ func (c *Client) ApplyBundles(ctx context.Context, plan []diff.Change[*spiffebun
 		}
 	}
 	err := batches(messages, func(some []*types.Bundle) error {
-		answer, err := call(ctx, c, doing, c.bundles.BatchSetFederatedBundle, &bundlev1.BatchSetFederatedBundleRequest{Bundle: some, OutputMask: &types.BundleMask{}})
+		answer, err := call(ctx, c, doing, c.bundles.BatchSetFederatedBundle,
+			&bundlev1.BatchSetFederatedBundleRequest{Bundle: some, OutputMask: &types.BundleMask{}})
 		if err != nil {
 			return err
 		}
@@ -115,9 +118,10 @@ func (c *Client) Federations(ctx context.Context) ([]Federation, error) {
 	const doing = "list federation relationships"
 	var out []Federation
 	err := pages(doing, func(token string) (string, int, error) {
-		answer, err := call(ctx, c, doing, c.domains.ListFederationRelationships, &trustdomainv1.ListFederationRelationshipsRequest{
-			OutputMask: withoutBundle(), PageSize: c.pageSize, PageToken: token,
-		})
+		answer, err := call(ctx, c, doing, c.domains.ListFederationRelationships,
+			&trustdomainv1.ListFederationRelationshipsRequest{
+				OutputMask: withoutBundle(), PageSize: c.pageSize, PageToken: token,
+			})
 		if err != nil {
 			return "", 0, err
 		}
@@ -141,7 +145,8 @@ func withoutBundle() *types.FederationRelationshipMask {
 
 // ApplyFederations carries out plan, of [PlanFederations], and calls done with each
 // change that is done. One that fails holds up no other; the error has all failures.
-func (c *Client) ApplyFederations(ctx context.Context, plan []diff.Change[Federation], done func(diff.Change[Federation])) error {
+func (c *Client) ApplyFederations(ctx context.Context, plan []diff.Change[Federation],
+	done func(diff.Change[Federation])) error {
 	if err := Refusals(plan); err != nil {
 		return err
 	}
@@ -171,9 +176,10 @@ func (c *Client) applyFederation(ctx context.Context, change diff.Change[Federat
 		return c.updateFederation(ctx, change.Name, message)
 	}
 	const doing = "create federation relationships"
-	answer, err := call(ctx, c, doing, c.domains.BatchCreateFederationRelationship, &trustdomainv1.BatchCreateFederationRelationshipRequest{
-		FederationRelationships: []*types.FederationRelationship{message}, OutputMask: withoutBundle(),
-	})
+	answer, err := call(ctx, c, doing, c.domains.BatchCreateFederationRelationship,
+		&trustdomainv1.BatchCreateFederationRelationshipRequest{
+			FederationRelationships: []*types.FederationRelationship{message}, OutputMask: withoutBundle(),
+		})
 	if err != nil {
 		return err
 	}
@@ -206,9 +212,11 @@ func (c *Client) federation(ctx context.Context, td spiffeid.TrustDomain) (Feder
 
 func (c *Client) updateFederation(ctx context.Context, name string, message *types.FederationRelationship) error {
 	const doing = "update federation relationships"
-	answer, err := call(ctx, c, doing, c.domains.BatchUpdateFederationRelationship, &trustdomainv1.BatchUpdateFederationRelationshipRequest{
-		FederationRelationships: []*types.FederationRelationship{message}, InputMask: withoutBundle(), OutputMask: withoutBundle(),
-	})
+	answer, err := call(ctx, c, doing, c.domains.BatchUpdateFederationRelationship,
+		&trustdomainv1.BatchUpdateFederationRelationshipRequest{
+			FederationRelationships: []*types.FederationRelationship{message}, InputMask: withoutBundle(),
+			OutputMask: withoutBundle(),
+		})
 	if err != nil {
 		return err
 	}
@@ -223,7 +231,8 @@ func (c *Client) updateFederation(ctx context.Context, name string, message *typ
 // The error wraps [ErrNotFound] when there is none.
 func (c *Client) DeleteFederation(ctx context.Context, td spiffeid.TrustDomain) error {
 	const doing = "delete federation relationships"
-	answer, err := call(ctx, c, doing, c.domains.BatchDeleteFederationRelationship, &trustdomainv1.BatchDeleteFederationRelationshipRequest{TrustDomains: []string{td.Name()}})
+	answer, err := call(ctx, c, doing, c.domains.BatchDeleteFederationRelationship,
+		&trustdomainv1.BatchDeleteFederationRelationshipRequest{TrustDomains: []string{td.Name()}})
 	if err != nil {
 		return err
 	}
@@ -252,6 +261,7 @@ func (c *Client) DeleteBundle(ctx context.Context, td spiffeid.TrustDomain) erro
 
 // RefreshBundle has the server poll the bundle of td now.
 func (c *Client) RefreshBundle(ctx context.Context, td spiffeid.TrustDomain) error {
-	_, err := call(ctx, c, "refresh bundle of "+td.Name(), c.domains.RefreshBundle, &trustdomainv1.RefreshBundleRequest{TrustDomain: td.Name()})
+	_, err := call(ctx, c, "refresh bundle of "+td.Name(), c.domains.RefreshBundle,
+		&trustdomainv1.RefreshBundleRequest{TrustDomain: td.Name()})
 	return err
 }

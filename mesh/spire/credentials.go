@@ -11,7 +11,8 @@ import (
 // AdminCredentials returns credentials for [ClientConfig] over TCP: they present the
 // X.509-SVID of svids, whose owner must be an administrator of the server, and accept
 // only the SPIRE server of td, by [ServerID] and the bundle of td.
-func AdminCredentials(svids x509svid.Source, bundles x509bundle.Source, td spiffeid.TrustDomain) credentials.TransportCredentials {
+func AdminCredentials(svids x509svid.Source, bundles x509bundle.Source,
+	td spiffeid.TrustDomain) credentials.TransportCredentials {
 	// The server's certificate has no host name, so its SPIFFE ID is checked instead.
 	return credentials.NewTLS(tlsconfig.MTLSClientConfig(svids, bundles, tlsconfig.AuthorizeID(ServerID(td))))
 }

@@ -38,7 +38,8 @@ type Federation struct {
 func (f Federation) Check() error {
 	var problems []error
 	bad := func(format string, args ...any) {
-		problems = append(problems, fmt.Errorf("federation with %s: %s: %w", f.TrustDomain, fmt.Sprintf(format, args...), ErrInvalid))
+		problems = append(problems,
+			fmt.Errorf("federation with %s: %s: %w", f.TrustDomain, fmt.Sprintf(format, args...), ErrInvalid))
 	}
 	if f.TrustDomain.IsZero() {
 		return fmt.Errorf("federation without trust domain: %w", ErrInvalid)
@@ -83,7 +84,8 @@ func (f Federation) NeedsBundle() bool {
 
 // federationName returns the name of the object for td.
 func federationName(td spiffeid.TrustDomain) string {
-	if name := federationNamePrefix + td.Name(); len(validation.IsDNS1123Subdomain(name)) == 0 && len(name) <= maxObjectNameBytes {
+	if name := federationNamePrefix + td.Name(); len(validation.IsDNS1123Subdomain(name)) == 0 &&
+		len(name) <= maxObjectNameBytes {
 		return name
 	}
 	id := EntryID(identity.AgentName{}, td.ID(), spiffeid.ID{}) // an underscore, or more than a name may have
@@ -100,7 +102,8 @@ func (f Federation) Object() (*unstructured.Unstructured, error) {
 		BundleEndpointProfile: BundleEndpointProfile{Type: bundleEndpointProfileHTTPSWeb},
 	}
 	if !f.EndpointID.IsZero() {
-		spec.BundleEndpointProfile = BundleEndpointProfile{Type: bundleEndpointProfileHTTPSSPIFFE, EndpointSPIFFEID: f.EndpointID.String()}
+		spec.BundleEndpointProfile = BundleEndpointProfile{Type: bundleEndpointProfileHTTPSSPIFFE,
+			EndpointSPIFFEID: f.EndpointID.String()}
 	}
 	if f.Bundle != nil {
 		text, err := MarshalBundle(f.Bundle)
@@ -122,7 +125,8 @@ func (f Federation) Object() (*unstructured.Unstructured, error) {
 // PlanFederationObjects returns what makes the object for td that of desired, or takes
 // it away when desired is nil. Observed holds all ClusterFederatedTrustDomains. Another
 // object for the same trust domain refuses the change, since only the oldest counts.
-func PlanFederationObjects(td spiffeid.TrustDomain, desired *unstructured.Unstructured, observed []*unstructured.Unstructured) []diff.Change[*unstructured.Unstructured] {
+func PlanFederationObjects(td spiffeid.TrustDomain, desired *unstructured.Unstructured,
+	observed []*unstructured.Unstructured) []diff.Change[*unstructured.Unstructured] {
 	var about []*unstructured.Unstructured
 	for _, obj := range observed {
 		named, _, _ := unstructured.NestedString(obj.Object, "spec", "trustDomain")
@@ -208,7 +212,8 @@ func PlanBundles(desired, observed []*spiffebundle.Bundle, overwrite bool) []dif
 		case exists && SameKeys(there, want):
 			change.Action, change.Fields = diff.Keep, nil
 		case older && !overwrite:
-			change.Action, change.Reason = diff.Refuse, "the server has a newer bundle, by its sequence number: get the partner's present one, or insist with --force"
+			change.Action, change.Reason = diff.Refuse,
+				"the server has a newer bundle, by its sequence number: get the partner's present one, or insist with --force"
 		case !exists:
 			change.Action = diff.Create
 		default:

@@ -149,7 +149,8 @@ func (r Registration) Objects() ([]*unstructured.Unstructured, error) {
 		return nil, err
 	}
 	if r.Pods.IsZero() {
-		return nil, fmt.Errorf("registration %s names no pods and no parent: one of them says where the workload runs: %w", r.Name, ErrInvalid)
+		return nil, fmt.Errorf("registration %s names no pods and no parent: one of them says where the workload runs: %w",
+			r.Name, ErrInvalid)
 	}
 	var out []*unstructured.Unstructured
 	for _, id := range r.IDs {
@@ -224,7 +225,8 @@ func (r Registration) clusterSPIFFEID(id spiffeid.ID) (*unstructured.Unstructure
 }
 
 func (r Registration) meta(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: name, Labels: map[string]string{ManagedByLabel: ManagedBy, RegistrationLabel: r.Name.String()}}
+	return metav1.ObjectMeta{Name: name,
+		Labels: map[string]string{ManagedByLabel: ManagedBy, RegistrationLabel: r.Name.String()}}
 }
 
 // literal returns a text template that renders to s.
@@ -246,7 +248,8 @@ func toObject(obj any) (*unstructured.Unstructured, error) {
 }
 
 func byName(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
-	slices.SortFunc(objects, func(a, b *unstructured.Unstructured) int { return strings.Compare(a.GetName(), b.GetName()) })
+	slices.SortFunc(objects,
+		func(a, b *unstructured.Unstructured) int { return strings.Compare(a.GetName(), b.GetName()) })
 	return slices.CompactFunc(objects, func(a, b *unstructured.Unstructured) bool { return a.GetName() == b.GetName() })
 }
 
@@ -272,7 +275,8 @@ func RegistrationOf(obj *unstructured.Unstructured) (identity.AgentName, bool) {
 // IsFederation reports whether obj is a ClusterFederatedTrustDomain that we made.
 func IsFederation(obj *unstructured.Unstructured) bool {
 	labels := obj.GetLabels()
-	return obj.GetKind() == ClusterFederatedTrustDomainKind && labels[ManagedByLabel] == ManagedBy && labels[FederationLabel] == "true"
+	return obj.GetKind() == ClusterFederatedTrustDomainKind && labels[ManagedByLabel] == ManagedBy &&
+		labels[FederationLabel] == "true"
 }
 
 // durations are the fields of a spec that hold a duration, which may be written in

@@ -20,7 +20,8 @@ func nameOfObject(obj *unstructured.Unstructured) string {
 // desired, which [Registration.Objects] made. Observed holds at least all objects with
 // the registration's label, and those with a kind and name of desired. With no desired
 // ones it takes the registration back. Objects without our labels are never changed.
-func PlanObjects(name identity.AgentName, desired, observed []*unstructured.Unstructured) []diff.Change[*unstructured.Unstructured] {
+func PlanObjects(name identity.AgentName, desired,
+	observed []*unstructured.Unstructured) []diff.Change[*unstructured.Unstructured] {
 	return planObjects(desired, observed, func(obj *unstructured.Unstructured) bool {
 		owner, ours := RegistrationOf(obj)
 		return ours && owner == name
@@ -28,7 +29,8 @@ func PlanObjects(name identity.AgentName, desired, observed []*unstructured.Unst
 }
 
 // planObjects plans for the objects that are ours.
-func planObjects(desired, observed []*unstructured.Unstructured, ours func(*unstructured.Unstructured) bool) []diff.Change[*unstructured.Unstructured] {
+func planObjects(desired, observed []*unstructured.Unstructured,
+	ours func(*unstructured.Unstructured) bool) []diff.Change[*unstructured.Unstructured] {
 	change := func(have, want *unstructured.Unstructured, _ bool) diff.Change[*unstructured.Unstructured] {
 		return planObject(want, have, ours)
 	}
@@ -37,7 +39,8 @@ func planObjects(desired, observed []*unstructured.Unstructured, ours func(*unst
 	})
 }
 
-func planObject(want, have *unstructured.Unstructured, ours func(*unstructured.Unstructured) bool) diff.Change[*unstructured.Unstructured] {
+func planObject(want, have *unstructured.Unstructured,
+	ours func(*unstructured.Unstructured) bool) diff.Change[*unstructured.Unstructured] {
 	change := diff.Change[*unstructured.Unstructured]{Name: nameOfObject(want), Have: have, Want: want}
 	if have == nil {
 		change.Action, change.Fields = diff.Create, diffObjects(nil, want)

@@ -95,7 +95,8 @@ const (
 // NewPusher checks cfg, and contacts no one.
 func NewPusher(cfg PusherConfig) (*Pusher, error) {
 	if cfg.Connect == nil || cfg.Desired == nil || cfg.Metrics == nil || cfg.Every < 0 {
-		return nil, fmt.Errorf("spire pusher: connect, desired and metrics are required, and every must not be negative: %w", ErrInvalid)
+		return nil, fmt.Errorf("spire pusher: connect, desired and metrics are required, and every must not be negative: %w",
+			ErrInvalid)
 	}
 	if cfg.Every == 0 {
 		cfg.Every = defaultPushEvery
@@ -205,7 +206,8 @@ func (p *Pusher) pass(ctx context.Context) error {
 	err = p.client.ApplyBundles(ctx, safe, func(change diff.Change[*spiffebundle.Bundle]) {
 		pushed++
 		p.pushes.WithLabelValues("pushed").Inc()
-		p.cfg.Log.Info().Stringer("trust_domain", change.Want.TrustDomain()).Str("keys", describeKeys(change.Want)).Msg("bundle pushed to the spire server")
+		p.cfg.Log.Info().Stringer("trust_domain", change.Want.TrustDomain()).Str("keys", describeKeys(change.Want)).
+			Msg("bundle pushed to the spire server")
 	})
 	states[bundleCurrent] += pushed
 	states[bundleFailed] += len(safe) - pushed - len(withAction(safe, diff.Keep))

@@ -113,7 +113,8 @@ func (r Registration) Entries() ([]Entry, error) {
 		return nil, err
 	}
 	if len(r.ParentIDs) == 0 {
-		return nil, fmt.Errorf("registration %s has no parent: the SPIFFE ID of the SPIRE agent on whose node the workload runs, or of an alias of several: %w", r.Name, ErrInvalid)
+		return nil,
+			fmt.Errorf("registration %s has no parent: the SPIFFE ID of the SPIRE agent on whose node the workload runs, or of an alias of several: %w", r.Name, ErrInvalid)
 	}
 	var (
 		out      []Entry

@@ -70,11 +70,13 @@ func Registrations(s mesh.Snapshot, cfg HubConfig) ([]Registration, error) {
 func serviceAccount(id spiffeid.ID) (Registration, error) {
 	parts := strings.Split(id.Path(), "/")
 	if len(parts) != 5 || parts[1] != "ns" || parts[3] != "sa" {
-		return Registration{}, fmt.Errorf("%s is not spiffe://<trust domain>/ns/<namespace>/sa/<service account>, so it does not say which pods have it: register it with agentctl identity register: %w", id, ErrInvalid)
+		return Registration{},
+			fmt.Errorf("%s is not spiffe://<trust domain>/ns/<namespace>/sa/<service account>, so it does not say which pods have it: register it with agentctl identity register: %w", id, ErrInvalid)
 	}
 	name, err := identity.ParseAgentName(parts[4])
 	if err != nil {
-		return Registration{}, fmt.Errorf("%s: the name of the service account also names the registration: %w: %w", id, ErrInvalid, err)
+		return Registration{}, fmt.Errorf("%s: the name of the service account also names the registration: %w: %w", id,
+			ErrInvalid, err)
 	}
 	return Registration{Name: name, IDs: []spiffeid.ID{id}, Pods: Pods{Namespace: parts[2], ServiceAccount: parts[4]}}, nil
 }

@@ -69,7 +69,8 @@ func entryFromWire(m *types.Entry) (Entry, error) {
 	e := Entry{
 		ID: m.GetId(), SPIFFEID: id, ParentID: parent,
 		X509TTL: time.Duration(m.GetX509SvidTtl()) * time.Second, JWTTTL: time.Duration(m.GetJwtSvidTtl()) * time.Second,
-		DNSNames: m.GetDnsNames(), Hint: m.GetHint(), Admin: m.GetAdmin(), Downstream: m.GetDownstream(), StoreSVID: m.GetStoreSvid(),
+		DNSNames: m.GetDnsNames(), Hint: m.GetHint(), Admin: m.GetAdmin(), Downstream: m.GetDownstream(),
+		StoreSVID: m.GetStoreSvid(),
 	}
 	if at := m.GetExpiresAt(); at != 0 {
 		e.ExpiresAt = time.Unix(at, 0).UTC()

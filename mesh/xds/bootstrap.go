@@ -71,11 +71,13 @@ func (c BootstrapConfig) validate() error {
 	var problems []error
 	for name, address := range map[string]mesh.Address{"xds": c.XDS, "workload api": c.WorkloadAPI, "admin": c.Admin} {
 		if !address.IsLocal() {
-			problems = append(problems, fmt.Errorf("bootstrap: the address of %s must be a unix socket or on loopback, not %q", name, address))
+			problems = append(problems,
+				fmt.Errorf("bootstrap: the address of %s must be a unix socket or on loopback, not %q", name, address))
 		}
 	}
 	if c.MaxMemory != 0 && c.MaxMemory < MinMemory {
-		problems = append(problems, fmt.Errorf("bootstrap: %d bytes of memory are too few to serve: give %d or more", c.MaxMemory, MinMemory))
+		problems = append(problems,
+			fmt.Errorf("bootstrap: %d bytes of memory are too few to serve: give %d or more", c.MaxMemory, MinMemory))
 	}
 	return errors.Join(problems...)
 }
@@ -103,7 +105,8 @@ func Bootstrap(cfg BootstrapConfig) (*bootstrapv3.Bootstrap, error) {
 			LdsConfig: adsSource(),
 		},
 		StaticResources: &bootstrapv3.Bootstrap_StaticResources{
-			Clusters: []*clusterv3.Cluster{p.controlCluster(xdsCluster, cfg.XDS), p.controlCluster(workloadCluster, cfg.WorkloadAPI)},
+			Clusters: []*clusterv3.Cluster{p.controlCluster(xdsCluster, cfg.XDS),
+				p.controlCluster(workloadCluster, cfg.WorkloadAPI)},
 		},
 		OverloadManager: p.overload(cmp.Or(cfg.MaxMemory, DefaultMemory), cmp.Or(cfg.MaxConnections, DefaultMaxConnections)),
 		// No layer of the admin interface: what runs is what is written here.
@@ -163,7 +166,8 @@ func (p *encoder) controlCluster(name string, to mesh.Address) *clusterv3.Cluste
 func (p *encoder) overload(memory uint64, connections uint32) *overloadv3.OverloadManager {
 	const heap = "envoy.resource_monitors.fixed_heap"
 	monitor := func(name string, config proto.Message) *overloadv3.ResourceMonitor {
-		return &overloadv3.ResourceMonitor{Name: name, ConfigType: &overloadv3.ResourceMonitor_TypedConfig{TypedConfig: p.pack(config)}}
+		return &overloadv3.ResourceMonitor{Name: name,
+			ConfigType: &overloadv3.ResourceMonitor_TypedConfig{TypedConfig: p.pack(config)}}
 	}
 	action := func(name string, share float64) *overloadv3.OverloadAction {
 		return &overloadv3.OverloadAction{Name: name, Triggers: []*overloadv3.Trigger{{

@@ -65,7 +65,8 @@ func (p *encoder) grpcCluster(name string, to mesh.Address) *clusterv3.Cluster {
 }
 
 // requestCluster is the cluster of an upstream that takes requests, as many at a time.
-func (p *encoder) requestCluster(name string, to mesh.Address, maxRequests uint32, protocol *httpv3.HttpProtocolOptions_ExplicitHttpConfig) *clusterv3.Cluster {
+func (p *encoder) requestCluster(name string, to mesh.Address, maxRequests uint32,
+	protocol *httpv3.HttpProtocolOptions_ExplicitHttpConfig) *clusterv3.Cluster {
 	c := cluster(name, to, &clusterv3.CircuitBreakers_Thresholds{
 		// Requests are what is bounded. Were connections too, what is over the
 		// limit would wait behind watches, for hours.

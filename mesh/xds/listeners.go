@@ -62,7 +62,8 @@ func (p *encoder) resourceProxyListener(s mesh.Snapshot) *listenerv3.Listener {
 	manager.NormalizePath = wrapperspb.Bool(false)
 	manager.MergeSlashes = false
 	manager.PathWithEscapedSlashesAction = hcmv3.HttpConnectionManager_REJECT_REQUEST
-	manager.UpgradeConfigs = []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}, {UpgradeType: "SPDY/3.1"}}
+	manager.UpgradeConfigs = []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"},
+		{UpgradeType: "SPDY/3.1"}}
 	manager.ForwardClientCertDetails = hcmv3.HttpConnectionManager_SANITIZE
 	manager.LocalReplyConfig = statusReplies()
 	manager.HttpFilters = []*hcmv3.HttpFilter{
@@ -112,7 +113,8 @@ func (p *encoder) streamListener(s mesh.Snapshot) *listenerv3.Listener {
 		VirtualHosts:           []*routev3.VirtualHost{{Name: streamName, Domains: []string{"*"}, Routes: routes}},
 	}}
 	if !s.Stream.BehindGateway {
-		manager.HttpFilters = append(manager.HttpFilters, p.filter(rateFilter, connectionRate(orRate(s.Stream.CallRate, defaultCallRate))))
+		manager.HttpFilters = append(manager.HttpFilters,
+			p.filter(rateFilter, connectionRate(orRate(s.Stream.CallRate, defaultCallRate))))
 	}
 	manager.HttpFilters = append(manager.HttpFilters, p.filter(routerFilter, &routerv3.Router{SuppressEnvoyHeaders: true}))
 	return p.httpListener(streamName, s.Stream.Listen, orDefault(s.Stream.MaxConnections, defaultMaxAgents),
@@ -175,12 +177,14 @@ func forwardedOfOthers() []*matcherv3.StringMatcher {
 }
 
 // httpListener is a listener for HTTP over TLS.
-func (p *encoder) httpListener(name string, at mesh.Address, maxConnections uint32, manager *hcmv3.HttpConnectionManager, tls *corev3.TransportSocket) *listenerv3.Listener {
+func (p *encoder) httpListener(name string, at mesh.Address, maxConnections uint32,
+	manager *hcmv3.HttpConnectionManager, tls *corev3.TransportSocket) *listenerv3.Listener {
 	return p.listener(name, at, maxConnections, tls, p.networkFilter("http", manager))
 }
 
 // listener is a listener with bounded connections; without TLS when that is nil.
-func (p *encoder) listener(name string, at mesh.Address, maxConnections uint32, tls *corev3.TransportSocket, filter *listenerv3.Filter) *listenerv3.Listener {
+func (p *encoder) listener(name string, at mesh.Address, maxConnections uint32, tls *corev3.TransportSocket,
+	filter *listenerv3.Filter) *listenerv3.Listener {
 	chain := &listenerv3.FilterChain{
 		Name: name,
 		Filters: []*listenerv3.Filter{

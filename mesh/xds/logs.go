@@ -74,7 +74,8 @@ func statusReplies() *hcmv3.LocalReplyConfig {
 		config.Mappers = append(config.Mappers, &hcmv3.ResponseMapper{
 			Filter: &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_StatusCodeFilter{
 				StatusCodeFilter: &accesslogv3.StatusCodeFilter{Comparison: &accesslogv3.ComparisonFilter{
-					Op: accesslogv3.ComparisonFilter_EQ, Value: &corev3.RuntimeUInt32{DefaultValue: known.code, RuntimeKey: "argomesh.unset"},
+					Op:    accesslogv3.ComparisonFilter_EQ,
+					Value: &corev3.RuntimeUInt32{DefaultValue: known.code, RuntimeKey: "argomesh.unset"},
 				}},
 			}},
 			BodyFormatOverride: p.status(known.reason, known.message),

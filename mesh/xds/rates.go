@@ -39,8 +39,9 @@ func orRate(r mesh.Rate, otherwise uint32) mesh.Rate {
 func localRate(r mesh.Rate) *localratelimitv3.LocalRateLimit {
 	always := &corev3.RuntimeFractionalPercent{DefaultValue: &typev3.FractionalPercent{Numerator: 100}}
 	return &localratelimitv3.LocalRateLimit{
-		StatPrefix:     rateFilter,
-		TokenBucket:    &typev3.TokenBucket{MaxTokens: r.Count, TokensPerFill: u32(r.Count), FillInterval: durationpb.New(r.Per)},
+		StatPrefix: rateFilter,
+		TokenBucket: &typev3.TokenBucket{MaxTokens: r.Count, TokensPerFill: u32(r.Count),
+			FillInterval: durationpb.New(r.Per)},
 		FilterEnabled:  always,
 		FilterEnforced: always,
 	}

@@ -37,7 +37,8 @@ func Render(s mesh.Snapshot) (Resources, error) {
 		}
 		r.Routes = append(r.Routes, scope)
 	}
-	slices.SortFunc(r.Routes, func(a, b *routev3.ScopedRouteConfiguration) int { return strings.Compare(a.GetName(), b.GetName()) })
+	slices.SortFunc(r.Routes,
+		func(a, b *routev3.ScopedRouteConfiguration) int { return strings.Compare(a.GetName(), b.GetName()) })
 	return r, nil
 }
 
@@ -52,7 +53,8 @@ func renderShared(s mesh.Snapshot) (Resources, error) {
 	)
 	if proxy := s.ResourceProxy; proxy != nil {
 		r.Listeners = append(r.Listeners, p.resourceProxyListener(s))
-		r.Clusters = append(r.Clusters, p.httpCluster(principalCluster, proxy.Principal, orDefault(proxy.MaxRequests, defaultMaxRequests)))
+		r.Clusters = append(r.Clusters,
+			p.httpCluster(principalCluster, proxy.Principal, orDefault(proxy.MaxRequests, defaultMaxRequests)))
 		replicas := make(map[mesh.Address]struct{})
 		for _, agent := range proxy.Agents {
 			if !agent.Replica.IsZero() {

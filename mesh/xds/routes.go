@@ -111,17 +111,19 @@ func onlyPlain() *rbacv3.RBAC {
 	return &rbacv3.RBAC{
 		Action: rbacv3.RBAC_DENY,
 		Policies: map[string]*rbacv3.Policy{
-			"path": {Principals: anybody, Permissions: []*rbacv3.Permission{{Rule: &rbacv3.Permission_UrlPath{UrlPath: &matcherv3.PathMatcher{
-				Rule: &matcherv3.PathMatcher_Path{Path: matching(`[^/].*|.*(//|/(\.|%2[eE]){1,2}(/.*)?$|\\|%00).*`)},
-			}}}}},
-			"method": {Principals: anybody, Permissions: []*rbacv3.Permission{{Rule: &rbacv3.Permission_NotRule{NotRule: &rbacv3.Permission{
-				Rule: &rbacv3.Permission_Header{Header: &routev3.HeaderMatcher{
-					Name: ":method",
-					HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
-						StringMatch: matching("GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS"),
-					},
-				}},
-			}}}}},
+			"path": {Principals: anybody,
+				Permissions: []*rbacv3.Permission{{Rule: &rbacv3.Permission_UrlPath{UrlPath: &matcherv3.PathMatcher{
+					Rule: &matcherv3.PathMatcher_Path{Path: matching(`[^/].*|.*(//|/(\.|%2[eE]){1,2}(/.*)?$|\\|%00).*`)},
+				}}}}},
+			"method": {Principals: anybody,
+				Permissions: []*rbacv3.Permission{{Rule: &rbacv3.Permission_NotRule{NotRule: &rbacv3.Permission{
+					Rule: &rbacv3.Permission_Header{Header: &routev3.HeaderMatcher{
+						Name: ":method",
+						HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
+							StringMatch: matching("GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS"),
+						},
+					}},
+				}}}}},
 		},
 	}
 }

@@ -234,7 +234,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, &ads{delta: deltav3.NewServer(ctx, s.mux(), s)})
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		if err := server.Serve(netutil.LimitListener(l, maxConnections)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		if err := server.Serve(netutil.LimitListener(l, maxConnections)); err != nil &&
+			!errors.Is(err, grpc.ErrServerStopped) {
 			return fmt.Errorf("xds server: serve: %w", err)
 		}
 		return nil
@@ -310,7 +311,8 @@ func (s *Server) OnStreamDeltaRequest(id int64, r *discoveryv3.DeltaDiscoveryReq
 	switch {
 	case r.GetErrorDetail() != nil:
 		s.metrics.answers.WithLabelValues(name, "rejected").Inc()
-		s.log.Error().Str("resource", name).Str("error", r.GetErrorDetail().GetMessage()).Msg("envoy rejected an update and keeps what it had")
+		s.log.Error().Str("resource", name).Str("error", r.GetErrorDetail().GetMessage()).
+			Msg("envoy rejected an update and keeps what it had")
 	case r.GetResponseNonce() != "":
 		s.metrics.answers.WithLabelValues(name, "acknowledged").Inc()
 	}
@@ -321,7 +323,8 @@ func (s *Server) OnStreamDeltaRequest(id int64, r *discoveryv3.DeltaDiscoveryReq
 }
 
 // OnStreamDeltaResponse implements deltav3.Callbacks.
-func (s *Server) OnStreamDeltaResponse(id int64, _ *discoveryv3.DeltaDiscoveryRequest, r *discoveryv3.DeltaDiscoveryResponse) {
+func (s *Server) OnStreamDeltaResponse(id int64, _ *discoveryv3.DeltaDiscoveryRequest,
+	r *discoveryv3.DeltaDiscoveryResponse) {
 	s.metrics.bytes.WithLabelValues(typeNames[r.GetTypeUrl()]).Add(float64(proto.Size(r)))
 	if r.GetTypeUrl() != resourcev3.ExtensionConfigType {
 		return

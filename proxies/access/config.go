@@ -20,8 +20,8 @@ const (
 )
 
 // Config says what live access may do, on either side. Its zero value allows
-// nothing but to learn the version and the kinds. The tags are the keys of the agent's configuration; see [OfAgent] for the
-// hub.
+// nothing but to learn the version and the kinds. The tags are the keys of the agent's configuration; see [OfAgent] for
+// the hub.
 //
 // A call is allowed when its kind of use is switched on and a rule covers it. Enabled
 // alone, without Rules, allows discovery and reading the common kinds (see
@@ -102,17 +102,20 @@ func (c Config) Validate() error {
 	if len(c.Rules) > MaxRules {
 		problems = append(problems, fmt.Errorf("%d rules are more than %d", len(c.Rules), MaxRules))
 	}
-	if !slices.Contains([]v1alpha1.SecretsShown{v1alpha1.SecretsOff, v1alpha1.SecretsMasked, v1alpha1.SecretsOn}, c.Secrets) {
+	if !slices.Contains([]v1alpha1.SecretsShown{v1alpha1.SecretsOff, v1alpha1.SecretsMasked, v1alpha1.SecretsOn},
+		c.Secrets) {
 		problems = append(problems, fmt.Errorf("secrets: %q is not one of true, false and masked", string(c.Secrets)))
 	}
 	problems = append(problems, few("impersonate", c.Impersonate))
 	for _, user := range c.Impersonate {
 		if user == "" || user != strings.TrimSpace(user) || user == "*" {
-			problems = append(problems, fmt.Errorf("impersonate: %q is not a user: give exact names, such as system:serviceaccount:web:deployer", user))
+			problems = append(problems,
+				fmt.Errorf("impersonate: %q is not a user: give exact names, such as system:serviceaccount:web:deployer", user))
 		}
 	}
 	if c.TrackingLabel != "" && len(validation.IsQualifiedName(c.TrackingLabel)) > 0 {
-		problems = append(problems, fmt.Errorf("tracking_label: %q is not a label key: use one such as app.kubernetes.io/instance", c.TrackingLabel))
+		problems = append(problems,
+			fmt.Errorf("tracking_label: %q is not a label key: use one such as app.kubernetes.io/instance", c.TrackingLabel))
 	}
 	seen := map[string]bool{}
 	for i, rule := range c.Rules {
@@ -144,24 +147,29 @@ func (r Rule) validate() error {
 		}
 	}
 	if len(r.Resources) > 0 && len(r.Groups) == 0 {
-		problems = append(problems, errors.New(`groups: is empty while resources are named: give their API groups, "" for the core`))
+		problems = append(problems,
+			errors.New(`groups: is empty while resources are named: give their API groups, "" for the core`))
 	}
 	if len(r.Groups) > 0 && len(r.Resources) == 0 {
-		problems = append(problems, errors.New(`resources: is empty while groups are named: give resources of these groups, "*" for all`))
+		problems = append(problems,
+			errors.New(`resources: is empty while groups are named: give resources of these groups, "*" for all`))
 	}
 	for _, group := range r.Groups {
 		if group != "" && group != "*" && len(validation.IsDNS1123Subdomain(group)) > 0 {
-			problems = append(problems, fmt.Errorf(`groups: %q is no API group: use one such as apps, "" for the core, or "*"`, group))
+			problems = append(problems,
+				fmt.Errorf(`groups: %q is no API group: use one such as apps, "" for the core, or "*"`, group))
 		}
 	}
 	for _, resource := range r.Resources {
 		if !isResource(resource) {
-			problems = append(problems, fmt.Errorf(`resources: %q is no resource: use one such as pods, pods/log, */scale or "*"`, resource))
+			problems = append(problems,
+				fmt.Errorf(`resources: %q is no resource: use one such as pods, pods/log, */scale or "*"`, resource))
 		}
 	}
 	for _, namespace := range r.Namespaces {
 		if len(validation.IsDNS1123Label(namespace)) > 0 {
-			problems = append(problems, fmt.Errorf("namespaces: %q is not a namespace: patterns are not supported here", namespace))
+			problems = append(problems,
+				fmt.Errorf("namespaces: %q is not a namespace: patterns are not supported here", namespace))
 		}
 	}
 	for _, name := range r.Names {

@@ -26,17 +26,18 @@ var ErrWildcard = errors.New("all groups cannot be granted without what is switc
 // a later Kubernetes adds to them is named here first.
 var catalog = map[string][]string{
 	"": {
-		"bindings", "componentstatuses", "configmaps", "endpoints", "events", "limitranges", "namespaces", "namespaces/finalize",
-		"namespaces/status", "nodes", "nodes/proxy", "nodes/status", "persistentvolumeclaims", "persistentvolumeclaims/status",
-		"persistentvolumes", "persistentvolumes/status", "pods", "pods/attach", "pods/binding", "pods/ephemeralcontainers",
-		"pods/eviction", "pods/exec", "pods/log", "pods/portforward", "pods/proxy", "pods/resize", "pods/status", "podtemplates",
-		"replicationcontrollers", "replicationcontrollers/scale", "replicationcontrollers/status", "resourcequotas",
-		"resourcequotas/status", "secrets", "serviceaccounts", "serviceaccounts/token", "services", "services/proxy", "services/status",
+		"bindings", "componentstatuses", "configmaps", "endpoints", "events", "limitranges", "namespaces",
+		"namespaces/finalize", "namespaces/status", "nodes", "nodes/proxy", "nodes/status", "persistentvolumeclaims",
+		"persistentvolumeclaims/status", "persistentvolumes", "persistentvolumes/status", "pods", "pods/attach",
+		"pods/binding", "pods/ephemeralcontainers", "pods/eviction", "pods/exec", "pods/log", "pods/portforward",
+		"pods/proxy", "pods/resize", "pods/status", "podtemplates", "replicationcontrollers", "replicationcontrollers/scale",
+		"replicationcontrollers/status", "resourcequotas", "resourcequotas/status", "secrets", "serviceaccounts",
+		"serviceaccounts/token", "services", "services/proxy", "services/status",
 	},
 	"authentication.k8s.io": {"selfsubjectreviews", "tokenreviews"},
 	"certificates.k8s.io": {
-		"certificatesigningrequests", "certificatesigningrequests/approval", "certificatesigningrequests/status", "clustertrustbundles",
-		"podcertificaterequests", "podcertificaterequests/status",
+		"certificatesigningrequests", "certificatesigningrequests/approval", "certificatesigningrequests/status",
+		"clustertrustbundles", "podcertificaterequests", "podcertificaterequests/status",
 	},
 	"metrics.k8s.io": {"nodes", "pods"},
 }
@@ -183,7 +184,8 @@ func (g granter) impersonate(user string) {
 }
 
 // discoveryURLs are the paths that are no objects which an agent asks for.
-var discoveryURLs = []string{"/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/openapi/v3/*", "/readyz", "/version"}
+var discoveryURLs = []string{"/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi/v2", "/openapi/v3",
+	"/openapi/v3/*", "/readyz", "/version"}
 
 // grants returns what was collected, in as few rules as are easy to read.
 func (g granter) grants() []Grant {
@@ -218,7 +220,8 @@ func policyRules(permissions map[permission][]string) []rbacv1.PolicyRule {
 			}
 			k := key{of.group, joined, strings.Join(list, "\x00")}
 			if merged[k] == nil {
-				merged[k] = &rbacv1.PolicyRule{APIGroups: []string{of.group}, Verbs: inOrder(strings.Split(joined, ",")), ResourceNames: list}
+				merged[k] = &rbacv1.PolicyRule{APIGroups: []string{of.group}, Verbs: inOrder(strings.Split(joined, ",")),
+					ResourceNames: list}
 			}
 			merged[k].Resources = append(merged[k].Resources, of.resource)
 		}

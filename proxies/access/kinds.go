@@ -28,9 +28,11 @@ var (
 // here too, since the switch decides.
 var commonKinds = slices.Concat(
 	of("", read, "events", "limitranges", "namespaces", "persistentvolumes", "resourcequotas"),
-	of("", readWrite, "configmaps", "endpoints", "nodes", "persistentvolumeclaims", "pods", "podtemplates", "replicationcontrollers",
+	of("", readWrite, "configmaps", "endpoints", "nodes", "persistentvolumeclaims", "pods", "podtemplates",
+		"replicationcontrollers",
 		"secrets", "serviceaccounts", "services"),
-	of("", get, "namespaces/status", "nodes/status", "persistentvolumeclaims/status", "persistentvolumes/status", "pods/log", "pods/status",
+	of("", get, "namespaces/status", "nodes/status", "persistentvolumeclaims/status", "persistentvolumes/status",
+		"pods/log", "pods/status",
 		"replicationcontrollers/status", "resourcequotas/status", "services/status"),
 	of("", scale, "pods/ephemeralcontainers", "replicationcontrollers/scale"),
 	of("", create, "pods/eviction", "serviceaccounts/token"),

@@ -29,7 +29,8 @@ func (p *Policy) Decide(r Request) Decision {
 		return p.refuse(r, RuleProxy, "no Kubernetes of today has this form of proxy; use the subresource")
 	}
 	if changes(r) && fromHubController(r) {
-		return p.refuse(r, RuleHubController, "an application controller of the hub writes nothing on a spoke; the spoke's own does")
+		return p.refuse(r, RuleHubController,
+			"an application controller of the hub writes nothing on a spoke; the spoke's own does")
 	}
 	rule, covered := p.covering(r)
 	if !covered {
@@ -53,9 +54,11 @@ func (p *Policy) off(r Request, u use) string {
 	case u.rule == RuleSecrets && p.masks():
 		return setting + " is masked: Secrets are read one by one or as a list, and neither watched nor changed"
 	case ReadsSecrets(r) && p.side == Hub:
-		return u.what + " disabled; spec.access.secrets: masked of the Agent shows them without their values, if the spoke's owner allows that, too"
+		return u.what +
+			" disabled; spec.access.secrets: masked of the Agent shows them without their values, if the spoke's owner allows that, too"
 	case ReadsSecrets(r):
-		return u.what + " disabled; the spoke's owner shows them without their values by access.secrets: masked in the agent's configuration"
+		return u.what +
+			" disabled; the spoke's owner shows them without their values by access.secrets: masked in the agent's configuration"
 	}
 	return u.what + " disabled; set " + setting
 }
@@ -66,7 +69,8 @@ func (p *Policy) impersonation(r Request) (d Decision, refused bool) {
 	case who.IsZero():
 		return Decision{}, false
 	case !slices.Contains(p.config.Impersonate, who.User):
-		return p.refuse(r, RuleImpersonation, fmt.Sprintf("user %q is not listed in %s", clip(who.User, 253), p.key("impersonate", "impersonate"))), true
+		return p.refuse(r, RuleImpersonation,
+			fmt.Sprintf("user %q is not listed in %s", clip(who.User, 253), p.key("impersonate", "impersonate"))), true
 	case who.UID != "" || who.Groups || who.Extra:
 		return p.refuse(r, RuleImpersonation, "a user is impersonated without UID, groups and extra fields"), true
 	}
@@ -81,7 +85,8 @@ func (p *Policy) nonResource(r Request) Decision {
 	case r.Upgrade:
 		return p.refuse(r, RuleNonResource, "paths other than objects have no upgrade")
 	case !isDiscovery(r.Path):
-		return p.refuse(r, RuleNonResource, "of paths other than objects only version, discovery, OpenAPI and health are open")
+		return p.refuse(r, RuleNonResource,
+			"of paths other than objects only version, discovery, OpenAPI and health are open")
 	}
 	return Decision{Allowed: true, Side: p.side, Rule: RuleDiscovery, request: r}
 }
@@ -107,12 +112,15 @@ func (p *Policy) uses(r Request) []use {
 			out = append(out, u)
 		}
 	}
-	add(isSecrets(r), use{RuleSecrets, c.Secrets == v1alpha1.SecretsOn || (p.masks() && ReadsSecrets(r)), "access to Secrets is", "secrets", "secrets"})
+	add(isSecrets(r), use{RuleSecrets, c.Secrets == v1alpha1.SecretsOn ||
+		(p.masks() && ReadsSecrets(r)), "access to Secrets is", "secrets", "secrets"})
 	add(isTokens(r), use{RuleTokens, c.Tokens, "access to credentials is", "tokens", "tokens"})
 	add(r.IsProxy(), use{RuleProxy, c.Proxy, "access through a proxy of pods, services and nodes is", "proxy", "proxy"})
 	add(isExec(r), use{RuleExec, c.Exec, "exec, attach and port-forward are", "exec", "exec"})
 	add(isSession(r), use{RuleExec, c.Exec, "a session over an upgraded connection is", "exec", "exec"})
-	add(isEphemeral(r), use{RuleEphemeral, c.EphemeralContainers, "adding ephemeral containers is", "ephemeralContainers", "ephemeral_containers"})
+	add(isEphemeral(r),
+		use{RuleEphemeral, c.EphemeralContainers, "adding ephemeral containers is", "ephemeralContainers",
+			"ephemeral_containers"})
 	add(isNodes(r), use{RuleNodes, c.Nodes, "access to nodes is", "nodes", "nodes"})
 	add(isWrite(r), use{RuleWrites, c.Writes, "writing is", "writes", "writes"})
 	return out
@@ -127,7 +135,8 @@ func (p *Policy) masks() bool { return p.config.Secrets == v1alpha1.SecretsMaske
 // what can be answered without the values. A watch goes on, and every write may be
 // answered with the object.
 func ReadsSecrets(r Request) bool {
-	return isSecrets(r) && (r.Verb == "get" || r.Verb == "list") && r.Subresource == "" && !r.Upgrade && r.Method != http.MethodHead
+	return isSecrets(r) && (r.Verb == "get" || r.Verb == "list") && r.Subresource == "" && !r.Upgrade &&
+		r.Method != http.MethodHead
 }
 
 func isTokens(r Request) bool {
@@ -232,7 +241,8 @@ func (r Rule) covers(call Request, verb string) bool {
 	}
 	return slices.ContainsFunc(r.Groups, func(group string) bool { return group == "*" || group == call.Group }) &&
 		slices.ContainsFunc(r.Resources, func(resource string) bool {
-			return resource == "*" || resource == call.resource() || (call.Subresource != "" && resource == "*/"+call.Subresource)
+			return resource == "*" || resource == call.resource() ||
+				(call.Subresource != "" && resource == "*/"+call.Subresource)
 		})
 }
 
@@ -243,7 +253,8 @@ func (p *Policy) tracked(d Decision) Decision {
 	case isSelfReview(r) || isEventsOf(r):
 		return d
 	case r.Name == "":
-		return p.refuse(r, RuleTrackedOnly, fmt.Sprintf("%s is only for objects that an Argo CD Application tracks, each by its name, and for events with their involvedObject", p.key("trackedOnly", "tracked_only")))
+		return p.refuse(r, RuleTrackedOnly,
+			fmt.Sprintf("%s is only for objects that an Argo CD Application tracks, each by its name, and for events with their involvedObject", p.key("trackedOnly", "tracked_only")))
 	}
 	d.Tracked = true
 	return d

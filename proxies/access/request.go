@@ -259,7 +259,8 @@ func (r *Request) readQuery(query url.Values, byPath bool) error {
 			r.Verb = verbWatch
 		}
 		if opts.FieldSelector != nil {
-			if name, found := opts.FieldSelector.RequiresExactMatch(metav1.ObjectNameField); found && len(content.IsPathSegmentName(name)) == 0 {
+			if name, found := opts.FieldSelector.RequiresExactMatch(metav1.ObjectNameField); found &&
+				len(content.IsPathSegmentName(name)) == 0 {
 				if !utf8.ValidString(name) || strings.ContainsFunc(name, confusing) {
 					return errors.New("its field selector has a character that no name has")
 				}

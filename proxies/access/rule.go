@@ -41,7 +41,8 @@ const (
 )
 
 var builtIn = []string{
-	RuleEnabled, RuleDiscovery, RuleNonResource, RuleImpersonation, RuleSecrets, RuleTokens, RuleProxy, RuleExec, RuleEphemeral,
+	RuleEnabled, RuleDiscovery, RuleNonResource, RuleImpersonation, RuleSecrets, RuleTokens, RuleProxy, RuleExec,
+	RuleEphemeral,
 	RuleNodes, RuleWrites, RuleHubController, RuleTrackedOnly, RuleDefault,
 }
 

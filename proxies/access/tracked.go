@@ -42,7 +42,8 @@ func Tracks(object *metav1.PartialObjectMetadata, label string) bool {
 	namespace, name, _ := strings.Cut(place, "/")
 	is := object.GroupVersionKind()
 	// What has no namespace is tracked with that of the Application's destination.
-	return group == is.Group && kind == is.Kind && name == object.Name && (object.Namespace == "" || namespace == object.Namespace)
+	return group == is.Group && kind == is.Kind && name == object.Name &&
+		(object.Namespace == "" || namespace == object.Namespace)
 }
 
 // Objects reads the metadata of a spoke's objects, with kind and API version, as the
@@ -50,7 +51,8 @@ func Tracks(object *metav1.PartialObjectMetadata, label string) bool {
 // is returned as it is or wrapped.
 type Objects interface {
 	// Object reads one object; the namespace is empty for what has none.
-	Object(ctx context.Context, resource schema.GroupVersionResource, name types.NamespacedName) (*metav1.PartialObjectMetadata, error)
+	Object(ctx context.Context, resource schema.GroupVersionResource,
+		name types.NamespacedName) (*metav1.PartialObjectMetadata, error)
 	// Owner reads what a reference in an object of that namespace names. Its scope is
 	// that of its kind. An object of the same name with another UID is its caller's
 	// to find out.
@@ -95,7 +97,8 @@ func (t *Tracker) Check(ctx context.Context, d Decision) (Decision, error) {
 	case ctx.Err() != nil:
 		return Decision{}, ctx.Err()
 	case unread > 0:
-		return t.refuse(d, "its owners could not all be read, so it is unknown whether an Argo CD Application tracks the object"), nil
+		return t.refuse(d,
+			"its owners could not all be read, so it is unknown whether an Argo CD Application tracks the object"), nil
 	default:
 		return t.refuse(d, "no Argo CD Application tracks the object or one of its owners"), nil
 	}
@@ -145,7 +148,8 @@ func (t *Tracker) tracked(ctx context.Context, object *metav1.PartialObjectMetad
 // isEventsOf reports whether r reads events of one object, which are of no one's
 // Application.
 func isEventsOf(r Request) bool {
-	if r.Resource != "events" || (r.Group != "" && r.Group != "events.k8s.io") || (r.Verb != "list" && r.Verb != verbWatch) {
+	if r.Resource != "events" || (r.Group != "" && r.Group != "events.k8s.io") ||
+		(r.Verb != "list" && r.Verb != verbWatch) {
 		return false
 	}
 	selector, err := fields.ParseSelector(r.FieldSelector)

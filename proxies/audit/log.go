@@ -261,7 +261,8 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer, waiting func() float64) (*metrics, error) {
 	m := &metrics{
 		records: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "argomesh_audit_records_total", Help: "Audit records, by what became of their line: written, or dropped since too many waited.",
+			Name: "argomesh_audit_records_total",
+			Help: "Audit records, by what became of their line: written, or dropped since too many waited.",
 		}, []string{"result"}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "argomesh_audit_write_failures_total", Help: "Writes of audit records that failed. They are repeated.",

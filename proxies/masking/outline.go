@@ -143,8 +143,9 @@ func outlineOf(text []byte, scope Scope) (*outline, error) {
 	m := s.Metadata
 	o := &outline{
 		Name: m.Name, GenerateName: m.GenerateName, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion,
-		Created: m.Created, Deleted: m.Deleted, DeletionGrace: m.DeletionGrace, Labels: m.Labels, Owners: m.Owners, Finalizers: m.Finalizers,
-		Type: s.Type, Immutable: s.Immutable,
+		Created: m.Created, Deleted: m.Deleted, DeletionGrace: m.DeletionGrace, Labels: m.Labels, Owners: m.Owners,
+		Finalizers: m.Finalizers,
+		Type:       s.Type, Immutable: s.Immutable,
 	}
 	for key := range m.Annotations {
 		if key != corev1.LastAppliedConfigAnnotation && key != Annotation {

@@ -161,7 +161,8 @@ func (o *Outlines) frame(form Form) (head, tail []byte, err error) {
 		metav1.TypeMeta   `json:",inline"`
 		Metadata          metav1.ListMeta                `json:"metadata"`
 		ColumnDefinitions []metav1.TableColumnDefinition `json:"columnDefinitions,omitempty"`
-	}{Metadata: metav1.ListMeta{ResourceVersion: o.meta.ResourceVersion, Continue: o.meta.Continue, RemainingItemCount: o.meta.Remaining}}
+	}{Metadata: metav1.ListMeta{ResourceVersion: o.meta.ResourceVersion, Continue: o.meta.Continue,
+		RemainingItemCount: o.meta.Remaining}}
 	items := "items"
 	switch form {
 	case Table, BareTable, FullTable:
@@ -270,7 +271,8 @@ func (o *outline) objectMeta() metav1.ObjectMeta {
 	}
 	annotations[Annotation] = o.told()
 	return metav1.ObjectMeta{
-		Name: o.Name, GenerateName: o.GenerateName, Namespace: o.Namespace, UID: types.UID(o.UID), ResourceVersion: o.ResourceVersion,
+		Name: o.Name, GenerateName: o.GenerateName, Namespace: o.Namespace, UID: types.UID(o.UID),
+		ResourceVersion:   o.ResourceVersion,
 		CreationTimestamp: o.Created, DeletionTimestamp: o.Deleted, DeletionGracePeriodSeconds: o.DeletionGrace,
 		Labels: o.Labels, Annotations: annotations, OwnerReferences: o.Owners, Finalizers: o.Finalizers,
 	}

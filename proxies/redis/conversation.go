@@ -16,7 +16,8 @@ import (
 func newCaller(h *Hub, conn, up net.Conn, spawn spawn) *caller {
 	c := &caller{
 		hub: h, spawn: spawn,
-		conn: &resp.Patient{Conn: conn, WriteTime: h.cfg.WriteTimeout}, up: &resp.Patient{Conn: up, WriteTime: h.cfg.WriteTimeout},
+		conn:    &resp.Patient{Conn: conn, WriteTime: h.cfg.WriteTimeout},
+		up:      &resp.Patient{Conn: up, WriteTime: h.cfg.WriteTimeout},
 		waiting: make(chan *entry, h.cfg.MaxPipelined),
 		sets:    map[string]map[string]struct{}{},
 	}

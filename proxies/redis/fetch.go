@@ -242,7 +242,8 @@ func (f *fetch) value(l *link) (*reply, error) {
 	if err := values.MeasuredWhole(f.keys[0].key, value); err != nil {
 		release()
 		f.remote.exceeded(err)
-		return &reply{raw: resp.EncodeError(fmt.Sprintf("%s a value of agent %s is refused: %s", codeRefused, f.keys[0].target.Agent, err))}, nil
+		return &reply{raw: resp.EncodeError(fmt.Sprintf("%s a value of agent %s is refused: %s", codeRefused,
+			f.keys[0].target.Agent, err))}, nil
 	}
 	if !f.unasked {
 		f.hub.keeping.keep(f.keys[0], value)

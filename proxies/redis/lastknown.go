@@ -69,7 +69,8 @@ type fingerprint struct {
 }
 
 func newKeeping(k LastKnownStore, m *hubMetrics, log zerolog.Logger) *lastKnownCache {
-	return &lastKnownCache{keeper: k, metrics: m, log: log, queue: make(chan kept, keepQueue), unasked: make(chan kept), known: map[identity.AgentName]map[string]fingerprint{}, seed: maphash.MakeSeed()}
+	return &lastKnownCache{keeper: k, metrics: m, log: log, queue: make(chan kept, keepQueue), unasked: make(chan kept),
+		known: map[identity.AgentName]map[string]fingerprint{}, seed: maphash.MakeSeed()}
 }
 
 // keptKey is a key by Agent object, so that one that is created again inherits nothing.
@@ -306,7 +307,8 @@ func (k *lastKnownCache) last(ctx context.Context, key owned) ([]byte, time.Dura
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if is, found := k.known[key.target.Agent][keptKey(key)]; found && value != nil && is.sum == maphash.Bytes(k.seed, value) {
+	if is, found := k.known[key.target.Agent][keptKey(key)]; found && value != nil &&
+		is.sum == maphash.Bytes(k.seed, value) {
 		age = min(age, time.Since(is.seen))
 	}
 	return value, age

@@ -21,10 +21,12 @@ type Object struct{ Group, Kind, Namespace, Name string }
 // agent's. The UID is that of the Agent. The value is measured as for callers, and what is
 // longer than a tree that is marked is not looked through. What it returns is the spoke's
 // word.
-func (h *Hub) LastLive(ctx context.Context, agent identity.AgentName, uid string, i appkey.Instance, of Object) (live []byte, at time.Time, ok bool) {
+func (h *Hub) LastLive(ctx context.Context, agent identity.AgentName, uid string, i appkey.Instance,
+	of Object) (live []byte, at time.Time, ok bool) {
 	format := h.keptFormat()
 	target, isOwned, err := h.cfg.Owners.Owner(i)
-	if h.keeping == nil || format == "" || err != nil || !isOwned || !target.Known || target.Agent != agent || target.UID != uid {
+	if h.keeping == nil || format == "" || err != nil || !isOwned || !target.Known || target.Agent != agent ||
+		target.UID != uid {
 		return nil, time.Time{}, false
 	}
 	key := owned{key: appkey.Key{Family: appkey.ManagedResources, Instance: i, Format: format}, target: target}

@@ -207,7 +207,8 @@ func (r *remote) judged(asked, kept string) {
 	defer r.mu.Unlock()
 	before := r.fit
 	r.fit = before.next(asked, kept, time.Now())
-	if r.hub.cfg.Found != nil && (r.fit.known != before.known || r.fit.asked != before.asked || r.fit.kept != before.kept) {
+	if r.hub.cfg.Found != nil && (r.fit.known != before.known || r.fit.asked != before.asked ||
+		r.fit.kept != before.kept) {
 		r.hub.cfg.Found(r.agent, r.fit.String())
 	}
 }

@@ -123,7 +123,8 @@ func (c *caller) takeAgent(ctx context.Context, name string, cmd resp.Command, k
 		return c.takeSubscribe(ctx, name, cmd)
 	case "GET", "MGET", "EXISTS", "TTL":
 	default:
-		return c.instead(ctx, cmd, keys, codeCommand+" what an agent's spoke keeps can be read and subscribed to, and nothing else: GET, MGET, EXISTS, TTL, SUBSCRIBE, UNSUBSCRIBE")
+		return c.instead(ctx, cmd, keys, codeCommand+
+			" what an agent's spoke keeps can be read and subscribed to, and nothing else: GET, MGET, EXISTS, TTL, SUBSCRIBE, UNSUBSCRIBE")
 	}
 	switch {
 	case c.multi:

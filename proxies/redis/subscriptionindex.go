@@ -22,7 +22,8 @@ type subscriptionIndex struct {
 }
 
 func newFollowers() *subscriptionIndex {
-	return &subscriptionIndex{wake: notify.NewSignal(), of: map[appkey.Instance]map[*listener]int{}, changes: map[appkey.Instance]struct{}{}}
+	return &subscriptionIndex{wake: notify.NewSignal(), of: map[appkey.Instance]map[*listener]int{},
+		changes: map[appkey.Instance]struct{}{}}
 }
 
 // add notes a channel of a listener's.

@@ -83,13 +83,16 @@ type Warm struct {
 
 // NewWarm checks cfg and starts nothing.
 func NewWarm(cfg WarmConfig) (*Warm, error) {
-	if cfg.Hub == nil || cfg.Hub.keeping == nil || cfg.Sessions == nil || cfg.Applications == nil || cfg.Look == nil || cfg.Kept == nil {
-		return nil, errors.New("unopened applications: a hub that keeps last values, and what says of Applications, are required")
+	if cfg.Hub == nil || cfg.Hub.keeping == nil || cfg.Sessions == nil || cfg.Applications == nil || cfg.Look == nil ||
+		cfg.Kept == nil {
+		return nil,
+			errors.New("unopened applications: a hub that keeps last values, and what says of Applications, are required")
 	}
 	w := &Warm{
 		cfg: cfg, plan: warmplan.New(warmplan.MaxWarm), changed: map[appkey.Instance]struct{}{},
 		reads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "argomesh_redis_proxy_warm_reads_total", Help: "Keys of spokes that were read without a caller, to have them while the spoke is away, by result: kept, missing on the spoke, long or excess (more than is kept, or than passes), failed, another format of the cache, refused by the agent, moved to another agent; and limit: Applications beyond those that are remembered.",
+			Name: "argomesh_redis_proxy_warm_reads_total",
+			Help: "Keys of spokes that were read without a caller, to have them while the spoke is away, by result: kept, missing on the spoke, long or excess (more than is kept, or than passes), failed, another format of the cache, refused by the agent, moved to another agent; and limit: Applications beyond those that are remembered.",
 		}, []string{"result"}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "argomesh_redis_proxy_warm_waiting", Help: "Applications that wait to be read without a caller.",
@@ -257,7 +260,8 @@ func (w *Warm) read(ctx context.Context, job warmplan.Job, format string) warmOu
 	if job.Shard > 0 {
 		key.key.Shard = strconv.Itoa(job.Shard)
 	}
-	f := &fetch{hub: h, verb: "GET", keys: []owned{key}, asked: []owned{key}, remote: h.remote(target.Agent), unasked: true}
+	f := &fetch{hub: h, verb: "GET", keys: []owned{key}, asked: []owned{key}, remote: h.remote(target.Agent),
+		unasked: true}
 	r, err := f.ask(ctx)
 	if err != nil {
 		return warmOutcome{job: job, result: w.failed(f, err)}
@@ -303,6 +307,7 @@ func (w *Warm) failed(f *fetch, err error) warmplan.Result {
 	case errors.Is(err, stream.ErrRefused), isAnswer && answered.Code == appkey.SpokeDenied:
 		return warmplan.Refused
 	}
-	w.cfg.Log.Debug().Err(err).Stringer("agent", f.remote.agent).Msg("what an agent keeps of an application cannot be read, trying again")
+	w.cfg.Log.Debug().Err(err).Stringer("agent", f.remote.agent).
+		Msg("what an agent keeps of an application cannot be read, trying again")
 	return warmplan.Failed
 }

@@ -126,11 +126,13 @@ func (c *call) fail(w http.ResponseWriter, r *http.Request, p passing, err error
 	case why == isClosed:
 		h.cfg.Replies.ForgetAgent(p.name, p.uid)
 		h.refusals.close(p.name, p.uid)
-	case why != isRedirect && why != isTooMuch && why != isGarbled && kept && h.cfg.Replies.Serve(w, r, key, why.warning()):
+	case why != isRedirect && why != isTooMuch && why != isGarbled && kept &&
+		h.cfg.Replies.Serve(w, r, key, why.warning()):
 		c.record.AnsweredBy = audit.ByLastKnown
 		return
 	}
-	if kept && why != isRedirect && key.Path == versionPath && writeVersion(w, p.name, p.kubernetes, why) || c.serveLast(w, r, p, why) {
+	if kept && why != isRedirect && key.Path == versionPath && writeVersion(w, p.name, p.kubernetes, why) ||
+		c.serveLast(w, r, p, why) {
 		c.record.AnsweredBy = audit.ByLastKnown
 		return
 	}
@@ -145,7 +147,8 @@ func (c *call) failMasked(w http.ResponseWriter, p passing, err error) bool {
 	if errors.Is(err, secretread.ErrNotMasked) {
 		c.record.Decision, c.record.HubDecision, c.record.DecidedBy = audit.Deny, audit.Deny, audit.Hub
 		c.record.Rule, c.record.HubRule = access.RuleSecrets, access.RuleSecrets
-		status = exchange.Forbidden("refused by the hub, rule \"" + access.RuleSecrets + "\": spec.access.secrets of the Agent is masked, and agent " + p.name.String() +
+		status = exchange.Forbidden("refused by the hub, rule \"" + access.RuleSecrets +
+			"\": spec.access.secrets of the Agent is masked, and agent " + p.name.String() +
 			" is of a release that does not mask Secrets: upgrade it")
 	}
 	if status == nil {
@@ -164,7 +167,8 @@ func (c *call) noteAnsweredBy(res *http.Response) {
 		c.record.Masked = audit.Spoke
 	}
 	switch code := res.StatusCode; {
-	case code >= http.StatusBadRequest && code < http.StatusInternalServerError && len(rules) == 1 && access.IsRule(rules[0]):
+	case code >= http.StatusBadRequest && code < http.StatusInternalServerError && len(rules) == 1 &&
+		access.IsRule(rules[0]):
 		c.record.Decision, c.record.DecidedBy, c.record.Rule = audit.Deny, audit.Spoke, rules[0]
 		c.record.AnsweredBy = audit.ByAgent
 	case code >= http.StatusBadRequest && res.Header.Get(exchange.HeaderFailed) != "":

@@ -56,7 +56,8 @@ type Hub struct {
 
 // NewHub checks cfg and starts nothing.
 func NewHub(cfg HubConfig) (*Hub, error) {
-	if cfg.Dial == nil || cfg.Tokens == nil || cfg.Agents == nil || cfg.Audit == nil || cfg.Replies == nil || cfg.Tracer == nil {
+	if cfg.Dial == nil || cfg.Tokens == nil || cfg.Agents == nil || cfg.Audit == nil || cfg.Replies == nil ||
+		cfg.Tracer == nil {
 		return nil, errors.New("resource proxy: dial, tokens, agents, audit, replies and tracer are required")
 	}
 	if cfg.MaxCalls < 0 || cfg.MaxCallsPerAgent < 0 || cfg.BodyTimeout < 0 || cfg.DrainTimeout < 0 {
@@ -66,9 +67,11 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 	cfg.MaxCallsPerAgent = cmp.Or(cfg.MaxCallsPerAgent, 1024)
 	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, time.Minute)
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 5*time.Second)
-	h := &Hub{cfg: cfg, limiter: concurrency.New(cfg.MaxCalls, cfg.MaxCallsPerAgent), active: newGrants(cfg.Agents, cfg.Tokens), lastObjects: make(chan struct{}, lastObjects)}
+	h := &Hub{cfg: cfg, limiter: concurrency.New(cfg.MaxCalls, cfg.MaxCallsPerAgent),
+		active: newGrants(cfg.Agents, cfg.Tokens), lastObjects: make(chan struct{}, lastObjects)}
 	var err error
-	if h.metrics, err = callmetrics.New(cfg.Metrics, "hub", func() float64 { return float64(h.limiter.Count()) }); err != nil {
+	if h.metrics, err = callmetrics.New(cfg.Metrics, "hub",
+		func() float64 { return float64(h.limiter.Count()) }); err != nil {
 		return nil, fmt.Errorf("resource proxy: metrics: %w", err)
 	}
 	h.masker = secretread.NewMasker(h.metrics.Masked, secretread.BytesOfAgent)
@@ -177,8 +180,9 @@ type call struct {
 // ServeHTTP serves one call.
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{hub: h, start: time.Now(), record: audit.Record{
-		Call: h.cfg.Audit.Call(), Verb: callmetrics.VerbNone, DecidedBy: audit.Hub, Decision: audit.Deny, HubDecision: audit.Deny,
-		Source: source(r.Header), UserAgent: r.UserAgent(),
+		Call: h.cfg.Audit.Call(), Verb: callmetrics.VerbNone, DecidedBy: audit.Hub, Decision: audit.Deny,
+		HubDecision: audit.Deny,
+		Source:      source(r.Header), UserAgent: r.UserAgent(),
 	}}
 	c.record.Time = c.start
 	ctx, span := exchange.StartSpan(r, h.cfg.Tracer, "resource.call", trace.SpanKindServer)
@@ -246,13 +250,16 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	c.entered = true
 	c.record.Decision, c.record.HubDecision = audit.Allow, audit.Allow
-	ended := c.hub.active.add(name, &activeCall{token: c.token, request: request, target: target, tracked: decision.Tracked, masked: decision.Masked, end: c.withdraw})
+	ended := c.hub.active.add(name,
+		&activeCall{token: c.token, request: request, target: target, tracked: decision.Tracked, masked: decision.Masked,
+			end: c.withdraw})
 	defer ended()
 	if c.long {
 		c.open(r)
 	}
 	c.pass(w, r, passing{
-		name: name, request: request, target: there, uid: target.UID, tracked: decision.Tracked, masked: masked, kubernetes: target.Kubernetes,
+		name: name, request: request, target: there, uid: target.UID, tracked: decision.Tracked, masked: masked,
+		kubernetes: target.Kubernetes,
 	})
 }
 
@@ -285,7 +292,8 @@ func (c *call) admit(w http.ResponseWriter, r *http.Request, name identity.Agent
 			c.refuse(w, ruleRegistry, access.Unavailable("argomesh hub: the registry of agents is not known yet", 0))
 			return Target{}, false
 		}
-		c.refuse(w, ruleRegistry, exchange.Forbidden("agent "+name.String()+" is not registered, or suspended: see the Agent "+name.String()))
+		c.refuse(w, ruleRegistry,
+			exchange.Forbidden("agent "+name.String()+" is not registered, or suspended: see the Agent "+name.String()))
 		return Target{}, false
 	}
 	if !c.hub.cfg.Tokens.Bound(token, target) {

@@ -36,7 +36,8 @@ var lastObjectLimits = jsonlimit.Limits{Depth: 64, Values: 1 << 16, Elements: 20
 // asksForObject reports whether a call is for one object as it is, and for nothing else. Of
 // Secrets nothing is known that may be given.
 func asksForObject(r access.Request, target *url.URL, header http.Header) bool {
-	if r.Method != http.MethodGet || r.Verb != "get" || !r.IsResource() || r.Name == "" || r.Subresource != "" || r.Upgrade || !r.Impersonate.IsZero() ||
+	if r.Method != http.MethodGet || r.Verb != "get" || !r.IsResource() || r.Name == "" || r.Subresource != "" ||
+		r.Upgrade || !r.Impersonate.IsZero() ||
 		r.Group == "" && r.Resource == "secrets" {
 		return false
 	}
@@ -51,14 +52,17 @@ func asksForObject(r access.Request, target *url.URL, header http.Header) bool {
 // admitsPlain reports whether an Accept lets an object be plain JSON.
 func admitsPlain(lines []string) bool {
 	all := strings.Join(lines, ",")
-	return all == "" || slices.ContainsFunc(strings.Split(all, ","), func(clause string) bool { return slices.Contains(mediatype.Alike, mediatype.Form(clause)) })
+	return all == "" ||
+		slices.ContainsFunc(strings.Split(all, ","),
+			func(clause string) bool { return slices.Contains(mediatype.Alike, mediatype.Form(clause)) })
 }
 
 // serveLast answers a call from what is known of its object without the agent; false when
 // that is nothing, or nothing that may be given.
 func (c *call) serveLast(w http.ResponseWriter, r *http.Request, p passing, why notAnswered) bool {
 	h := c.hub
-	if h.cfg.Objects == nil || p.masked != nil || !why.isAbsence() || !asksForObject(p.request, p.target, r.Header) || h.refusals.has(p.name, p.uid, p.request) {
+	if h.cfg.Objects == nil || p.masked != nil || !why.isAbsence() || !asksForObject(p.request, p.target, r.Header) ||
+		h.refusals.has(p.name, p.uid, p.request) {
 		return false
 	}
 	select {
@@ -73,14 +77,17 @@ func (c *call) serveLast(w http.ResponseWriter, r *http.Request, p passing, why 
 		h.metrics.Last.WithLabelValues("unknown").Inc()
 		return false
 	}
-	body, ok := lastObject(raw, p, fmt.Sprintf("as of %s: agent %s %s, and this is what its Argo CD saw last", at.UTC().Format("15:04:05 UTC on 2006-01-02"), p.name, why.warning()))
+	body, ok := lastObject(raw, p, fmt.Sprintf("as of %s: agent %s %s, and this is what its Argo CD saw last", at.UTC().
+		Format("15:04:05 UTC on 2006-01-02"), p.name, why.warning()))
 	if !ok {
 		h.metrics.Last.WithLabelValues("refused").Inc()
 		return false
 	}
 	h.metrics.Last.WithLabelValues("served").Inc()
 	header := w.Header()
-	header.Set("Warning", fmt.Sprintf(`299 - "agent %s %s: this is what its Argo CD saw last, of %s"`, p.name, why.warning(), at.UTC().Format(time.RFC3339)))
+	header.Set("Warning",
+		fmt.Sprintf(`299 - "agent %s %s: this is what its Argo CD saw last, of %s"`, p.name, why.warning(), at.UTC().
+			Format(time.RFC3339)))
 	header.Set("Content-Type", mediatype.Plain)
 	header.Set("Cache-Control", "no-store")
 	header.Set("Content-Length", strconv.Itoa(len(body)))
@@ -120,7 +127,8 @@ func lastObject(raw []byte, p passing, mark string) ([]byte, bool) {
 // isAskedFor reports whether an object is the one that a call names.
 func isAskedFor(o *unstructured.Unstructured, r access.Request) bool {
 	is := o.GroupVersionKind()
-	if is.Group != r.Group || is.Version != r.Version || is.Kind == "" || o.GetName() != r.Name || o.GetNamespace() != r.Namespace {
+	if is.Group != r.Group || is.Version != r.Version || is.Kind == "" || o.GetName() != r.Name ||
+		o.GetNamespace() != r.Namespace {
 		return false
 	}
 	plural, singular := meta.UnsafeGuessKindToResource(is)
@@ -130,7 +138,8 @@ func isAskedFor(o *unstructured.Unstructured, r access.Request) bool {
 // isTracked reports whether an Application tracks an object, by the annotation of which it
 // is sure what it means.
 func isTracked(o *unstructured.Unstructured) bool {
-	is := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: o.GetName(), Namespace: o.GetNamespace(), Annotations: o.GetAnnotations()}}
+	is := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: o.GetName(), Namespace: o.GetNamespace(),
+		Annotations: o.GetAnnotations()}}
 	is.SetGroupVersionKind(o.GroupVersionKind())
 	return access.Tracks(is, "")
 }

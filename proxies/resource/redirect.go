@@ -17,7 +17,8 @@ var errRedirect = errors.New("the spoke answered with a redirect to elsewhere")
 // agent that is judged as any other. It returns errRedirect when that is no path as a
 // call may have.
 func redirect(res *http.Response, name identity.AgentName) error {
-	if res.StatusCode < http.StatusMultipleChoices || res.StatusCode >= http.StatusBadRequest || res.StatusCode == http.StatusNotModified {
+	if res.StatusCode < http.StatusMultipleChoices || res.StatusCode >= http.StatusBadRequest ||
+		res.StatusCode == http.StatusNotModified {
 		return nil
 	}
 	to := res.Header["Location"]

@@ -80,7 +80,8 @@ func (r *refusals) noteAnswer(p passing, record *audit.Record, status int) {
 	ofServer := record.AnsweredBy == audit.ByAPIServer
 	denied := record.DecidedBy == audit.Spoke || ofServer && status == http.StatusForbidden
 	if denied || ofServer {
-		said := denied || status < http.StatusInternalServerError && status != http.StatusUnauthorized && status != http.StatusTooManyRequests
+		said := denied || status < http.StatusInternalServerError && status != http.StatusUnauthorized &&
+			status != http.StatusTooManyRequests
 		r.record(p.name, p.uid, p.request, said, denied)
 	}
 }

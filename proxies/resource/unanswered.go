@@ -14,11 +14,12 @@ const (
 	isRedirect notAnswered = "answered with a redirect to elsewhere"
 	isTooMuch  notAnswered = "answered with more than is passed on"
 	isGarbled  notAnswered = "answered with what says that it is packed with gzip and cannot be unpacked"
-	isClosed   notAnswered = "does not serve its Kubernetes API; set access.enabled in the agent's configuration" // of a release before this one
-	isBusy     notAnswered = "has no connection to spare"
-	isSilent   notAnswered = "does not answer"
-	isAway     notAnswered = "is not connected"
-	isLost     notAnswered = "was lost before it answered"
+	// of a release before this one
+	isClosed notAnswered = "does not serve its Kubernetes API; set access.enabled in the agent's configuration"
+	isBusy   notAnswered = "has no connection to spare"
+	isSilent notAnswered = "does not answer"
+	isAway   notAnswered = "is not connected"
+	isLost   notAnswered = "was lost before it answered"
 )
 
 // warning says the same of a last known reply, which is served for an agent that is

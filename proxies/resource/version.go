@@ -25,7 +25,8 @@ func writeVersion(w http.ResponseWriter, name identity.AgentName, reported strin
 		return false
 	}
 	body, err := json.Marshal(kubernetes.Info{
-		Major: strconv.FormatUint(uint64(v.Major()), 10), Minor: strconv.FormatUint(uint64(v.Minor()), 10), GitVersion: "v" + v.String(),
+		Major: strconv.FormatUint(uint64(v.Major()), 10), Minor: strconv.FormatUint(uint64(v.Minor()), 10),
+		GitVersion: "v" + v.String(),
 	})
 	if err != nil {
 		return false // an Info is always JSON

@@ -107,7 +107,8 @@ func New(cfg Config) (*Keys, error) {
 	case cfg.Life < MinLife || cfg.Life > MaxLife || cfg.Life%time.Second != 0:
 		return nil, fmt.Errorf("token keys: a token of %v: use whole seconds between %v and %v", cfg.Life, MinLife, MaxLife)
 	case cfg.KeyLife < cfg.Life:
-		return nil, fmt.Errorf("token keys: a key of %v signs tokens of %v: it must live at least as long", cfg.KeyLife, cfg.Life)
+		return nil, fmt.Errorf("token keys: a key of %v signs tokens of %v: it must live at least as long", cfg.KeyLife,
+			cfg.Life)
 	}
 	k := &Keys{
 		cfg: cfg, rotation: Rotation{Life: cfg.Life, KeyLife: cfg.KeyLife},

@@ -50,7 +50,8 @@ type storedKey struct {
 
 // toSecret returns the Secret that holds a State.
 func toSecret(namespace, hubUID string, s State) (*corev1.Secret, error) {
-	content, err := json.Marshal(stored{Hub: hubUID, Next: s.Next.store(), Current: s.Current.store(), Previous: s.Previous.store()})
+	content, err := json.Marshal(stored{Hub: hubUID, Next: s.Next.store(), Current: s.Current.store(),
+		Previous: s.Previous.store()})
 	if err != nil {
 		return nil, fmt.Errorf("encode the signing keys: %w", err)
 	}
@@ -80,7 +81,8 @@ func (k *Key) store() *storedKey {
 // says nothing of the keys.
 func fromSecret(secret *corev1.Secret, hubUID string) (State, error) {
 	if secret.Type != secretType {
-		return State{}, fmt.Errorf("%w: Secret %s was not made by Argomesh: its type is %q", ErrUnusable, secret.Name, secret.Type)
+		return State{}, fmt.Errorf("%w: Secret %s was not made by Argomesh: its type is %q", ErrUnusable, secret.Name,
+			secret.Type)
 	}
 	s, err := decode(secret.Data[secretData], hubUID)
 	if err != nil {

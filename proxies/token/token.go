@@ -49,7 +49,8 @@ type Signed struct {
 }
 
 // sign makes a token of agent that lives as long as life, in whole seconds.
-func sign(key *Key, issuer string, agent identity.AgentName, holder Holder, id string, now time.Time, life time.Duration) (Signed, error) {
+func sign(key *Key, issuer string, agent identity.AgentName, holder Holder, id string, now time.Time,
+	life time.Duration) (Signed, error) {
 	signer, err := jose.NewSigner(jose.SigningKey{
 		Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key.private, KeyID: key.ID},
 	}, (&jose.SignerOptions{}).WithType("JWT"))
@@ -61,7 +62,8 @@ func sign(key *Key, issuer string, agent identity.AgentName, holder Holder, id s
 		Issuer: issuer, Subject: agent.String(), Audience: jwt.Audience{Audience}, ID: id,
 		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(life)),
 	}
-	text, err := jwt.Signed(signer).Claims(claims).Claims(binding{UID: holder.UID, Generation: holder.Generation}).Serialize()
+	text, err := jwt.Signed(signer).Claims(claims).Claims(binding{UID: holder.UID, Generation: holder.Generation}).
+		Serialize()
 	if err != nil {
 		return Signed{}, fmt.Errorf("sign token of agent %s: %w", agent, err)
 	}
@@ -130,7 +132,8 @@ func orphan(keys State, text string, now time.Time) bool {
 		return false
 	}
 	var claims jwt.Claims
-	return parsed.UnsafeClaimsWithoutVerification(&claims) == nil && claims.Expiry != nil && now.Before(claims.Expiry.Time().Add(Leeway))
+	return parsed.UnsafeClaimsWithoutVerification(&claims) == nil && claims.Expiry != nil &&
+		now.Before(claims.Expiry.Time().Add(Leeway))
 }
 
 func describe(text, keyID string, claims jwt.Claims) Signed {

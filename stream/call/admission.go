@@ -250,7 +250,8 @@ func (g *Admission) Watch(ctx context.Context, c Caller, draining <-chan struct{
 	defer over.Stop()
 	for {
 		changed, updated := g.cfg.Registry.Changed(), g.cfg.Updated()
-		if agent, err := g.cfg.Registry.Admit(c.Peer); err != nil || agent.Name != c.Agent.Name || agent.Mode != c.Agent.Mode {
+		if agent, err := g.cfg.Registry.Admit(c.Peer); err != nil || agent.Name != c.Agent.Name ||
+			agent.Mode != c.Agent.Mode {
 			return stream.ErrRevoked
 		}
 		left, why := g.remaining(c)

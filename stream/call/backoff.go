@@ -48,6 +48,7 @@ func (b BackOff) Pause(failures int, err error) time.Duration {
 // SVID, changes something. Of two that do not understand each other the one or the
 // other must be upgraded.
 func refused(err error) bool {
-	return errors.Is(err, stream.ErrProtocol) || errors.Is(err, identity.ErrDenied) || errors.Is(err, identity.ErrUnauthenticated) ||
+	return errors.Is(err, stream.ErrProtocol) || errors.Is(err, identity.ErrDenied) ||
+		errors.Is(err, identity.ErrUnauthenticated) ||
 		errors.Is(err, stream.ErrRevoked) || errors.Is(err, ErrMismatch) || errors.Is(err, ErrImpostor)
 }

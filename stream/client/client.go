@@ -111,7 +111,8 @@ func New(cfg Config) (*Client, error) {
 			Name: "argomesh_stream_violations_total", Help: "Connections that ended since the peer broke the protocol, by how.",
 		}, []string{"kind"}),
 		limits: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "argomesh_stream_limits_total", Help: "Frames of peers that were refused before they were decoded, by the limit that they exceeded.",
+			Name: "argomesh_stream_limits_total",
+			Help: "Frames of peers that were refused before they were decoded, by the limit that they exceeded.",
 		}, []string{"limit"}),
 		unsupported: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_stream_unsupported_total", Help: "Frames and events of peers that this release does not know.",
@@ -156,7 +157,8 @@ func Refused(err error) bool {
 			return false
 		}
 	}
-	for _, refusal := range []error{identity.ErrDenied, identity.ErrUnauthenticated, call.ErrMismatch, stream.ErrIncompatible, stream.ErrProtocol} {
+	for _, refusal := range []error{identity.ErrDenied, identity.ErrUnauthenticated, call.ErrMismatch,
+		stream.ErrIncompatible, stream.ErrProtocol} {
 		if errors.Is(err, refusal) {
 			return true
 		}
@@ -232,14 +234,17 @@ func (c *Client) logEnd(err error, was bool, delay time.Duration) {
 	case was:
 		c.cfg.Log.Info().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("connection to the principal ended")
 	case errors.Is(err, identity.ErrSuspended):
-		c.cfg.Log.Warn().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("the hub has suspended this agent; the spoke goes on by itself")
+		c.cfg.Log.Warn().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).
+			Msg("the hub has suspended this agent; the spoke goes on by itself")
 	case errors.Is(err, identity.ErrDenied):
 		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).
 			Msg("the principal does not know this agent; register its SPIFFE ID with agentctl agent create or set on the hub")
 	case errors.Is(err, stream.ErrIncompatible):
-		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("the principal speaks another protocol; upgrade the older of the two")
+		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).
+			Msg("the principal speaks another protocol; upgrade the older of the two")
 	case errors.Is(err, call.ErrMismatch):
-		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("the name or mode of this agent does not match its registration on the hub")
+		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).
+			Msg("the name or mode of this agent does not match its registration on the hub")
 	default:
 		c.cfg.Log.Warn().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("cannot connect to the principal")
 	}
@@ -247,7 +252,8 @@ func (c *Client) logEnd(err error, was bool, delay time.Duration) {
 
 // connection runs one connection from dial to end, reporting both.
 func (c *Client) connection(ctx context.Context, number int, reports chan<- progress) {
-	err := c.connect(ctx, func(again time.Duration) { reports <- progress{connection: number, up: true, reproveAfter: again} })
+	err := c.connect(ctx,
+		func(again time.Duration) { reports <- progress{connection: number, up: true, reproveAfter: again} })
 	result := "ok"
 	if err != nil {
 		result = status.Code(err).String()
@@ -268,7 +274,8 @@ func (c *Client) connect(ctx context.Context, up func(again time.Duration)) erro
 	defer cancel(nil)
 	stopped := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	defer stopped()
-	limits := grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(stream.MaxFrameBytes), grpc.MaxCallSendMsgSize(stream.MaxFrameBytes))
+	limits := grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(stream.MaxFrameBytes),
+		grpc.MaxCallSendMsgSize(stream.MaxFrameBytes))
 	cc, err := grpc.NewClient(c.cfg.Target, append(call.DialOptions(c.cfg.Credentials), limits)...)
 	if err != nil {
 		return fmt.Errorf("dial: %w", err)
@@ -303,7 +310,8 @@ func (c *Client) connect(ctx context.Context, up func(again time.Duration)) erro
 		return context.Cause(ctx)
 	}
 	up(welcome.ProveAgain)
-	c.cfg.Log.Info().Str("connection", welcome.Connection).Str("version", welcome.Version).Msg("connected to the principal")
+	c.cfg.Log.Info().Str("connection", welcome.Connection).Str("version", welcome.Version).
+		Msg("connected to the principal")
 	conn := &Conn{frames: frames, agent: c.cfg.Hello.Agent, quota: c.cfg.Quota, unsupported: c.unsupported}
 	if c.cfg.Token != nil {
 		renewing, stop := context.WithCancel(life)
@@ -323,7 +331,9 @@ func codings() []string { return []string{zstd.Name, gzip.Name, encoding.Identit
 // that it does not know is answered with the code Unimplemented before it reads
 // anything, and the next one is tried on the same connection; it answers in the
 // coding it was called in.
-func (c *Client) call(ctx context.Context, service streampb.StreamClient, nonce stream.Nonce) (frames grpc.BidiStreamingClient[streampb.Frame, streampb.Frame], first *streampb.Frame, err error) {
+func (c *Client) call(ctx context.Context, service streampb.StreamClient,
+	nonce stream.Nonce) (frames grpc.BidiStreamingClient[streampb.Frame, streampb.Frame], first *streampb.Frame,
+	err error) {
 	hello := c.cfg.Hello
 	hello.Nonce, hello.Turn = nonce, c.turns.Add(1)
 	if c.cfg.History != nil {
@@ -340,7 +350,8 @@ func (c *Client) call(ctx context.Context, service streampb.StreamClient, nonce 
 			c.cfg.Log.Debug().Err(err).Msg("cannot send hello")
 		}
 		first = &streampb.Frame{}
-		if err = wire.Receive(frames, &wire.Message{Into: first, Most: stream.MaxSmallBytes}); status.Code(err) != codes.Unimplemented {
+		if err = wire.Receive(frames,
+			&wire.Message{Into: first, Most: stream.MaxSmallBytes}); status.Code(err) != codes.Unimplemented {
 			break
 		}
 		c.cfg.Log.Debug().Err(err).Str("coding", coding).Msg("the principal does not know this content coding")

@@ -25,7 +25,8 @@ func (c *Client) renew(ctx context.Context, conn *Conn, token string, renewAt ti
 		next, at, err := c.cfg.Token(ctx)
 		if err != nil {
 			if !failing && ctx.Err() == nil {
-				c.cfg.Log.Warn().Err(err).Msg("no new token for the connection to the principal, which ends when the last one has expired")
+				c.cfg.Log.Warn().Err(err).
+					Msg("no new token for the connection to the principal, which ends when the last one has expired")
 			}
 			failing = true
 			timer.Reset(tokenRetry)

@@ -41,7 +41,8 @@ func (e Error) Error() string {
 	if e.Limit == "memory" {
 		return fmt.Sprintf("JSON takes more than %d MiB of memory once it is decoded", e.Most>>20)
 	}
-	return fmt.Sprintf("JSON has more than %d %s", e.Most, map[string]string{"values": "values", "depth": "levels", "elements": "elements in one array"}[e.Limit])
+	return fmt.Sprintf("JSON has more than %d %s", e.Most,
+		map[string]string{"values": "values", "depth": "levels", "elements": "elements in one array"}[e.Limit])
 }
 
 // Check counts a whole text.

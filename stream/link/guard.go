@@ -143,7 +143,8 @@ func (gd *guard) withholds(s *source, key stream.EntryKey, e *entry) bool {
 	if !gd.on || !s.collection.Desired() {
 		return false
 	}
-	return !e.accepted() && (e.missing() && e.clearance != cleared || e.leaving && (gd.check.closed() || !e.missing() && gd.keeps(s, key)))
+	return !e.accepted() && (e.missing() && e.clearance != cleared ||
+		e.leaving && (gd.check.closed() || !e.missing() && gd.keeps(s, key)))
 }
 
 // requestCheck ends a Step: it asks for a judgement when one is wanted, and tells when a
@@ -375,7 +376,8 @@ func (gd *guard) weighSink(now time.Time, s *sink) (actions []Action, held bool)
 
 // heldBack is the answer to a deletion that someone has to accept.
 var heldBack = stream.Refusal{
-	Kind: stream.RefusalHeld, Message: "the hub does not remove it before someone accepts that: see condition DeletionsHeld of the Agent",
+	Kind:    stream.RefusalHeld,
+	Message: "the hub does not remove it before someone accepts that: see condition DeletionsHeld of the Agent",
 }
 
 // guardEvent takes an event of the peer before it is applied. It does not pass when
@@ -521,7 +523,8 @@ func (gd *guard) withheld() Withheld {
 		}
 		var keys []stream.EntryKey
 		for key, e := range s.gone.missing {
-			if _, fact := gd.fact(s, key, e); !fact && e.clearance < cleared && (s.gone.many || gd.check.history == historyBroken) {
+			if _, fact := gd.fact(s, key, e); !fact && e.clearance < cleared &&
+				(s.gone.many || gd.check.history == historyBroken) {
 				keys = append(keys, key)
 			}
 		}

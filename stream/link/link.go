@@ -31,7 +31,8 @@ func New(cfg Config) *Link {
 	}
 	all, conn := &ends{}, &connection{}
 	in := &inbound{ends: all, conn: conn}
-	l := &Link{cfg: cfg, ends: all, conn: conn, inbound: in, guard: &guard{on: cfg.Guard, ends: all, conn: conn, inbound: in}}
+	l := &Link{cfg: cfg, ends: all, conn: conn, inbound: in,
+		guard: &guard{on: cfg.Guard, ends: all, conn: conn, inbound: in}}
 	for _, c := range stream.Collections() {
 		switch c.Source(cfg.Mode) {
 		case cfg.Side:

@@ -94,7 +94,8 @@ func (r *repairs) throttled(now time.Time) bool {
 func newSource(c stream.Collection, verify bool) *source {
 	entries := newTable[*entry](c)
 	return &source{
-		collection: c, verify: verify, unverified: map[stream.EntryKey]bool{}, entries: entries, agenda: agenda{entries: entries},
+		collection: c, verify: verify, unverified: map[stream.EntryKey]bool{}, entries: entries,
+		agenda: agenda{entries: entries},
 		gone: absences{
 			missing: map[stream.EntryKey]*entry{}, leaving: map[stream.EntryKey]*entry{},
 			flying: map[stream.EntryKey]*entry{}, another: map[stream.EntryKey]*entry{},
@@ -381,7 +382,8 @@ func (s *source) answer(now time.Time, r stream.Result) (*Answered, int) {
 		}
 		if !e.satisfied() {
 			// Refused, or taken but not held, as when a second writer undoes it at once.
-			if p.refusal == nil && !p.nowhere && !e.leaving && !e.desired.Absent() && Contestable(s.collection) && !s.retried(now, r, e) {
+			if p.refusal == nil && !p.nowhere && !e.leaving && !e.desired.Absent() && Contestable(s.collection) &&
+				!s.retried(now, r, e) {
 				s.noteReverted(now, r.Key, e, r.Held)
 			}
 			if p.retry.IsZero() {

@@ -95,7 +95,8 @@ func Ask(ctx context.Context, source *workload.Source, cfg Config) Result {
 	if err != nil {
 		return Result{}.because(Unusable, "%w", err)
 	}
-	conn, err := grpc.NewClient(cfg.Address, call.DialOptions(trusted)...) // as the agent, and so by the proxy of the environment
+	// as the agent, and so by the proxy of the environment
+	conn, err := grpc.NewClient(cfg.Address, call.DialOptions(trusted)...)
 	if err != nil {
 		return Result{}.because(Unusable, "%w", err)
 	}
@@ -116,7 +117,8 @@ func Ask(ctx context.Context, source *workload.Source, cfg Config) Result {
 	}
 	r.Agent = agent
 	if !cfg.Agent.IsZero() && agent.Name != cfg.Agent {
-		return r.because(OtherAgent, "knows our SPIFFE ID for agent %s (%s), not for agent %s", agent.Name, agent.Mode, cfg.Agent)
+		return r.because(OtherAgent, "knows our SPIFFE ID for agent %s (%s), not for agent %s", agent.Name, agent.Mode,
+			cfg.Agent)
 	}
 	return r
 }

@@ -54,7 +54,8 @@ func newProcessors(n int) *processors {
 		slots: newRoom(all, func(int64) int64 { return all }),
 		peers: map[identity.AgentName]used{},
 		working: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "argomesh_computing", Help: "Turns of peers at the processors that are under way: unpacking, decoding and comparing for those that have used more than their allowance.",
+			Name: "argomesh_computing",
+			Help: "Turns of peers at the processors that are under way: unpacking, decoding and comparing for those that have used more than their allowance.",
 		}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "argomesh_computing_waiting", Help: "Goroutines that wait for the turn of their peer at the processors.",

@@ -139,7 +139,8 @@ func New(r prometheus.Registerer) (*Quota, error) {
 	if r == nil {
 		return q, nil
 	}
-	if err := errors.Join(r.Register(q.bytes), r.Register(q.waiting), r.Register(q.processors.working), r.Register(q.processors.waiting)); err != nil {
+	if err := errors.Join(r.Register(q.bytes), r.Register(q.waiting), r.Register(q.processors.working),
+		r.Register(q.processors.waiting)); err != nil {
 		return nil, fmt.Errorf("quota: %w", err)
 	}
 	return q, nil

@@ -73,7 +73,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{Conn: raw, listener: l, address: addressOf(raw.RemoteAddr()), calls: map[identity.AgentName]int{}, left: map[identity.AgentName]func(){}}
+	c := &connection{Conn: raw, listener: l, address: addressOf(raw.RemoteAddr()), calls: map[identity.AgentName]int{},
+		left: map[identity.AgentName]func(){}}
 	if of, ok := raw.(*methodConn); ok {
 		c.method = of.method
 		c.shared = of.method.Credentials.Info().SecurityProtocol == plaintext

@@ -67,7 +67,8 @@ func check(h stream.Hello, a stream.Agent) error {
 	case h.Agent != a.Name:
 		return &misconfiguredError{
 			RefusedName,
-			fmt.Errorf("%w: the agent is configured as %q, but its SPIFFE ID is registered for another Agent", call.ErrMismatch, h.Agent),
+			fmt.Errorf("%w: the agent is configured as %q, but its SPIFFE ID is registered for another Agent", call.ErrMismatch,
+				h.Agent),
 			fmt.Sprintf("the agent that has this SPIFFE ID is configured with the name %q: set name to %q in the agent's configuration, or take the SPIFFE ID from this Agent to Agent %s",
 				h.Agent, a.Name, h.Agent),
 		}
@@ -92,7 +93,8 @@ func (s *Server) refused(caller call.Caller, err error) {
 	case errors.Is(err, stream.ErrIncompatible):
 		r.Reason, r.Message = RefusedVersion, err.Error() // it names two numbers, and the cure
 	case stream.ViolationOf(err) != "":
-		r.Reason, r.Message = RefusedProtocol, "its first message is refused: "+stream.TextOf(err)+": see that the releases of principal and agent are at most one minor release apart"
+		r.Reason, r.Message = RefusedProtocol, "its first message is refused: "+stream.TextOf(err)+
+			": see that the releases of principal and agent are at most one minor release apart"
 	default:
 		return // it said nothing
 	}

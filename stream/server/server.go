@@ -139,7 +139,8 @@ func New(cfg Config) (*Server, error) {
 		Authenticate: func(ctx context.Context) (identity.Peer, error) { return s.method(ctx).Authenticate(ctx) },
 		Open:         s.open,
 		Prove:        s.prove, Withdrawn: cfg.Withdrawn, Updated: cfg.Updated,
-		Registry: cfg.Registry, Patience: cfg.HandshakeTimeout, Grace: cfg.Grace, Quota: cfg.Quota, Metrics: cfg.Metrics, Log: cfg.Log,
+		Registry: cfg.Registry, Patience: cfg.HandshakeTimeout, Grace: cfg.Grace, Quota: cfg.Quota, Metrics: cfg.Metrics,
+		Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("stream server: %w", err)
@@ -272,7 +273,8 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 }
 
 // readHello takes the hello of a caller, and refuses one that is not as it should be.
-func (s *Server) readHello(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame], caller call.Caller) (stream.Hello, error) {
+func (s *Server) readHello(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame],
+	caller call.Caller) (stream.Hello, error) {
 	log, agent := caller.Log, caller.Agent
 	hello, err := s.hello(g)
 	if errors.Is(err, call.ErrDraining) {
@@ -300,7 +302,8 @@ func (s *Server) readHello(g grpc.BidiStreamingServer[streampb.Frame, streampb.F
 }
 
 // serve runs an admitted connection until it ends.
-func (s *Server) serve(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame], caller call.Caller, session Session) error {
+func (s *Server) serve(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame], caller call.Caller,
+	session Session) error {
 	peer, agent := caller.Peer, caller.Agent
 	log := caller.Log.With().Str("connection", session.Connection).Logger()
 	ctx, end := context.WithCancelCause(g.Context())
@@ -309,7 +312,8 @@ func (s *Server) serve(g grpc.BidiStreamingServer[streampb.Frame, streampb.Frame
 	defer guard.Wait()
 	defer end(nil)
 
-	log.Info().Str("version", session.Hello.Version).Stringer("mode", agent.Mode).Time("svid_not_after", peer.NotAfter).Msg("agent connected")
+	log.Info().Str("version", session.Hello.Version).Stringer("mode", agent.Mode).Time("svid_not_after", peer.NotAfter).
+		Msg("agent connected")
 	conn := &Conn{frames: g, agent: agent.Name, quota: s.cfg.Quota, unsupported: s.metrics.unsupported, renewal: &renewal{
 		method: s.method(g.Context()), peer: peer, total: s.metrics.renewals,
 		proven: func(p identity.Peer) {
@@ -366,7 +370,8 @@ func (c *Conn) Send(m stream.Message) error { return c.frames.Send(stream.FrameO
 // have sent, such as what is larger than stream.MaxFrameBytes once it is unpacked.
 func (c *Conn) Recv() (stream.Message, error) {
 	frame := &streampb.Frame{}
-	if err := wire.Receive(c.frames, &wire.Message{Into: frame, Most: stream.MaxFrameBytes, Peer: c.agent, Waits: &c.waits}); err != nil {
+	if err := wire.Receive(c.frames,
+		&wire.Message{Into: frame, Most: stream.MaxFrameBytes, Peer: c.agent, Waits: &c.waits}); err != nil {
 		return nil, err
 	}
 	turn := c.quota.Compute(c.agent)
@@ -403,7 +408,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "argomesh_stream_connections", Help: "Admitted connections of agents.",
 		}),
 		strangers: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "argomesh_stream_strangers", Help: "Open connections on which no call is admitted; they have a tenth of stream.max_connections.",
+			Name: "argomesh_stream_strangers",
+			Help: "Open connections on which no call is admitted; they have a tenth of stream.max_connections.",
 		}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_stream_strangers_ended_total", Help: "Connections without an admitted call that were ended, by why.",
@@ -412,7 +418,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "argomesh_stream_violations_total", Help: "Connections that ended since the peer broke the protocol, by how.",
 		}, []string{"kind"}),
 		limits: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "argomesh_stream_limits_total", Help: "Frames of peers that were refused before they were decoded, by the limit that they exceeded.",
+			Name: "argomesh_stream_limits_total",
+			Help: "Frames of peers that were refused before they were decoded, by the limit that they exceeded.",
 		}, []string{"limit"}),
 		unsupported: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_stream_unsupported_total", Help: "Frames and events of peers that this release does not know.",
@@ -421,7 +428,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "argomesh_stream_renewals_total", Help: "Proofs of agents on open connections, by what became of them.",
 		}, []string{"result"}),
 	}
-	for _, c := range []prometheus.Collector{m.connections, m.strangers, m.ended, m.violations, m.limits, m.unsupported, m.renewals} {
+	for _, c := range []prometheus.Collector{m.connections, m.strangers, m.ended, m.violations, m.limits, m.unsupported,
+		m.renewals} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -55,7 +55,8 @@ func newSignatures() *signatures {
 // token returns what sign does, which it returned of late for the same connection, or
 // waits where the agent has had its share. Who would wait beyond the end of ctx is refused.
 func (s *signatures) token(
-	ctx context.Context, sign func(context.Context, spiffeid.ID, stream.Nonce) (string, error), to call.Caller, nonce stream.Nonce,
+	ctx context.Context, sign func(context.Context, spiffeid.ID, stream.Nonce) (string, error), to call.Caller,
+	nonce stream.Nonce,
 ) (string, error) {
 	a := s.agent(to.Agent.Name)
 	if token := a.cached(to.Peer.ID, nonce); token != "" {

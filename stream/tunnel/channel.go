@@ -303,7 +303,8 @@ func (c *channel) shut() {
 	if c.out.closeState == notDue {
 		c.out.closeState = due
 	}
-	c.pendingEffects.readers, c.pendingEffects.writers, c.pendingEffects.closed, c.pendingEffects.done = true, true, true, true
+	c.pendingEffects.readers, c.pendingEffects.writers, c.pendingEffects.closed, c.pendingEffects.done = true, true, true,
+		true
 }
 
 // finWrites tells the peer that no more comes.
@@ -397,7 +398,8 @@ func (c *channel) pending() bool {
 	if c.finished || out.closeState > due {
 		return false // a close is the last
 	}
-	return out.hello != nil || out.open != nil || out.opened != nil || out.credit > 0 || out.beat || len(out.data) > 0 || out.fin == due || out.closeState == due
+	return out.hello != nil || out.open != nil || out.opened != nil || out.credit > 0 || out.beat || len(out.data) > 0 ||
+		out.fin == due || out.closeState == due
 }
 
 // next returns the chunk to be sent first, of those that are pending.

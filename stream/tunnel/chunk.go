@@ -149,7 +149,8 @@ func parse(pb *streampb.Chunk) (chunk, error) {
 
 func parseHello(pb *streampb.TunnelHello) (chunk, error) {
 	if pb.GetProtocol() != Protocol {
-		return chunk{}, fmt.Errorf("%w: the peer's tunnel speaks protocol %d, ours %d: upgrade the older one", stream.ErrIncompatible, pb.GetProtocol(), Protocol)
+		return chunk{}, fmt.Errorf("%w: the peer's tunnel speaks protocol %d, ours %d: upgrade the older one",
+			stream.ErrIncompatible, pb.GetProtocol(), Protocol)
 	}
 	name, err := identity.ParseAgentName(pb.GetAgent())
 	if err != nil {
@@ -206,7 +207,8 @@ const (
 
 // Reasons lists every reason.
 func Reasons() []Reason {
-	return []Reason{ReasonUnsupported, ReasonDenied, ReasonUnreachable, ReasonTimeout, ReasonFailed, ReasonStopping, ReasonUnknown}
+	return []Reason{ReasonUnsupported, ReasonDenied, ReasonUnreachable, ReasonTimeout, ReasonFailed, ReasonStopping,
+		ReasonUnknown}
 }
 
 // parseReason maps what it does not know to ReasonUnknown.

@@ -102,8 +102,9 @@ func (t *timers) stop() {
 // NewConn returns a spare stream. Its clock runs; receive must be called.
 func NewConn(side stream.Side, agent identity.AgentName, id string, p Pace, w wire, finished func(error)) *Conn {
 	c := &Conn{
-		Agent: agent, ID: id, timing: p, wire: w, Hooks: hooks{finished: finished}, ch: newChannel(side, agent, id), lastReceived: time.Now(),
-		Answered: make(chan struct{}), closed: make(chan struct{}),
+		Agent: agent, ID: id, timing: p, wire: w, Hooks: hooks{finished: finished}, ch: newChannel(side, agent, id),
+		lastReceived: time.Now(),
+		Answered:     make(chan struct{}), closed: make(chan struct{}),
 	}
 	c.readable.L, c.writable.L = &c.mu, &c.mu
 	c.mu.Lock()
@@ -196,7 +197,8 @@ func (c *Conn) Failure() error {
 // Greet sends a hello with our proof.
 func (c *Conn) Greet(p call.Proof) {
 	c.locked(func(ch *channel) {
-		ch.out.hello = &chunk{kind: kindHello, Hello: Hello{Agent: ch.agent, Connection: ch.id, Nonce: p.Nonce, Proof: p.Token, ProveAgain: p.ProveAgain}}
+		ch.out.hello = &chunk{kind: kindHello,
+			Hello: Hello{Agent: ch.agent, Connection: ch.id, Nonce: p.Nonce, Proof: p.Token, ProveAgain: p.ProveAgain}}
 	})
 }
 

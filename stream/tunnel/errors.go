@@ -83,7 +83,8 @@ func ReasonOf(err error) Reason {
 	switch {
 	case errors.Is(err, identity.ErrDenied), errors.Is(err, stream.ErrRefused):
 		return ReasonDenied
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) &&
+		timeout.Timeout():
 		return ReasonTimeout
 	}
 	return ReasonUnreachable

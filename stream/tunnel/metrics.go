@@ -27,7 +27,8 @@ func NewMetrics() Metrics {
 			Name: "argomesh_tunnel_bytes_total", Help: "Bytes of connections through the tunnel, by service and direction.",
 		}, []string{"service", "direction"}),
 		Violations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "argomesh_tunnel_violations_total", Help: "Streams of the tunnel that ended since the peer broke the protocol, by how.",
+			Name: "argomesh_tunnel_violations_total",
+			Help: "Streams of the tunnel that ended since the peer broke the protocol, by how.",
 		}, []string{"kind"}),
 	}
 	for _, v := range stream.Violations() {

@@ -77,7 +77,8 @@ func newShape(d protoreflect.MessageDescriptor, made map[protoreflect.FullName]*
 }
 
 func newField(f protoreflect.FieldDescriptor, made map[protoreflect.FullName]*shape) *field {
-	out := &field{name: f.FullName(), index: f.Index(), repeated: f.Cardinality() == protoreflect.Repeated, most: repeats[f.FullName()]}
+	out := &field{name: f.FullName(), index: f.Index(), repeated: f.Cardinality() == protoreflect.Repeated,
+		most: repeats[f.FullName()]}
 	out.longest, out.bounded = lengths[f.FullName()]
 	switch f.Kind() {
 	case protoreflect.MessageKind:

@@ -31,7 +31,8 @@ func Follow(ctx context.Context, cfg Config, tell func(watch.EventType, *unstruc
 
 // follow watches from a resourceVersion on, or from now on when that is empty, until the
 // watch ends, and returns where that was.
-func (c Config) follow(ctx context.Context, at string, tell func(watch.EventType, *unstructured.Unstructured)) (end string, opened bool) {
+func (c Config) follow(ctx context.Context, at string,
+	tell func(watch.EventType, *unstructured.Unstructured)) (end string, opened bool) {
 	if at == "" {
 		now, err := c.Resource.List(ctx, metav1.ListOptions{Limit: 1}) // of any, since a selector reads all that there are
 		if err != nil {

@@ -56,7 +56,8 @@ func Run(ctx context.Context, cfg Config, store cache.ReflectorStore) {
 	if cfg.Streams != nil {
 		streams = cfg.Streams
 	}
-	source := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{ListWithContextFunc: cfg.list, WatchFuncWithContext: cfg.watch}, streams)
+	source := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{ListWithContextFunc: cfg.list,
+		WatchFuncWithContext: cfg.watch}, streams)
 	silent := logr.Discard() // Answered says what is wrong
 	cache.NewReflectorWithOptions(source, nil, store, cache.ReflectorOptions{
 		Name: "argomesh", TypeDescription: cfg.What, Logger: &silent,
@@ -132,7 +133,8 @@ func Continues(ctx context.Context, resource dynamic.ResourceInterface, resource
 	if err != nil {
 		return err
 	}
-	if order, err := resourceversion.CompareResourceVersion(now.GetResourceVersion(), resourceVersion); err == nil && order < 0 {
+	if order, err := resourceversion.CompareResourceVersion(now.GetResourceVersion(), resourceVersion); err == nil &&
+		order < 0 {
 		return apierrors.NewResourceExpired(fmt.Sprintf("the API server is at resourceVersion %s and was at %s",
 			now.GetResourceVersion(), resourceVersion))
 	}

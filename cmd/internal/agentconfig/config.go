@@ -63,13 +63,16 @@ func Default() Config {
 func (c Config) Validate() error {
 	var problems []error
 	if c.Name.IsZero() {
-		problems = append(problems, config.Invalid("name", "is not set: give the name under which this agent is registered on the hub"))
+		problems = append(problems,
+			config.Invalid("name", "is not set: give the name under which this agent is registered on the hub"))
 	}
 	if c.Mode == 0 {
-		problems = append(problems, config.Invalid("mode", "is not set: use managed or autonomous, as the agent is registered on the hub"))
+		problems = append(problems,
+			config.Invalid("mode", "is not set: use managed or autonomous, as the agent is registered on the hub"))
 	}
 	if len(validation.ValidateNamespaceName(c.Namespace, false)) > 0 {
-		problems = append(problems, config.Invalid("namespace", "%q cannot be a namespace: give the one Argo CD runs in, such as argocd", c.Namespace))
+		problems = append(problems,
+			config.Invalid("namespace", "%q cannot be a namespace: give the one Argo CD runs in, such as argocd", c.Namespace))
 	}
 	return errors.Join(problems...)
 }

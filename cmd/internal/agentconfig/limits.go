@@ -47,7 +47,8 @@ func (l Limits) Validate() error {
 		{"total_bytes", l.TotalBytes, 1 << 20},
 	} {
 		if c.value < c.least {
-			problems = append(problems, config.Invalid(c.key, "%d lets the hub change nothing: use %d or more", c.value, c.least))
+			problems = append(problems,
+				config.Invalid(c.key, "%d lets the hub change nothing: use %d or more", c.value, c.least))
 		}
 	}
 	return errors.Join(problems...)

@@ -24,10 +24,13 @@ type Principal struct {
 func (p Principal) Validate() error {
 	var problems []error
 	if host, port, err := net.SplitHostPort(p.Address); !p.local() && (err != nil || host == "" || port == "") {
-		problems = append(problems, config.Invalid("address", "%q is not host:port: give the address of the principal, such as principal.example.org:443", p.Address))
+		problems = append(problems,
+			config.Invalid("address",
+				"%q is not host:port: give the address of the principal, such as principal.example.org:443", p.Address))
 	}
 	if len(p.SPIFFEIDs) == 0 {
-		problems = append(problems, config.Invalid("spiffe_ids", "is empty: give the SPIFFE ID of the principal; without it every server is refused"))
+		problems = append(problems,
+			config.Invalid("spiffe_ids", "is empty: give the SPIFFE ID of the principal; without it every server is refused"))
 	}
 	for _, id := range p.SPIFFEIDs {
 		if err := identity.CheckID(id); err != nil {
@@ -76,9 +79,11 @@ func (p Principal) validateMethod() error {
 	case !known:
 		wrong("method", "%q is not a method: use %s", p.Method, identity.MethodNames(nil))
 	case m.Gateway == identity.NoGateway && ways > 0:
-		wrong("gateway", "is for the methods that allow TLS to end before the principal: remove it, or set method to %s", identity.MethodNames(identity.Method.HasGateway))
+		wrong("gateway", "is for the methods that allow TLS to end before the principal: remove it, or set method to %s",
+			identity.MethodNames(identity.Method.HasGateway))
 	case m.Gateway == identity.NeedsGateway && ways == 0:
-		wrong("gateway", "is not set: give the spiffe_ids or the server_name of what terminates TLS before the principal, or plaintext for a proxy beside this agent")
+		wrong("gateway",
+			"is not set: give the spiffe_ids or the server_name of what terminates TLS before the principal, or plaintext for a proxy beside this agent")
 	}
 	if ways > 1 {
 		wrong("gateway", "is told in several ways: keep one of spiffe_ids, server_name and plaintext")
@@ -93,7 +98,8 @@ func (p Principal) validateMethod() error {
 	}
 	switch {
 	case p.Gateway.Plaintext && !p.local():
-		wrong("gateway.plaintext", "would send to %q in clear text: use an address of loopback such as 127.0.0.1:8443, or unix:///path", p.Address)
+		wrong("gateway.plaintext",
+			"would send to %q in clear text: use an address of loopback such as 127.0.0.1:8443, or unix:///path", p.Address)
 	case !p.Gateway.Plaintext && strings.HasPrefix(p.Address, unixScheme):
 		wrong("address", "%q is a unix socket, which is for gateway.plaintext: set that too", p.Address)
 	}

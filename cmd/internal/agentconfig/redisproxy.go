@@ -18,7 +18,8 @@ func DefaultRedisProxy() RedisProxy { return RedisProxy{MaxConnections: 256} }
 // Validate reports every problem.
 func (p RedisProxy) Validate() error {
 	if p.MaxConnections < 1 {
-		return config.Invalid("max_connections", "%d admits none: use 1 or more, or leave redis_proxy.enabled false", p.MaxConnections)
+		return config.Invalid("max_connections", "%d admits none: use 1 or more, or leave redis_proxy.enabled false",
+			p.MaxConnections)
 	}
 	return nil
 }

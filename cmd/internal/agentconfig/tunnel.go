@@ -24,10 +24,13 @@ func (t Tunnel) Validate() error {
 		problems = append(problems, config.Invalid("min_spares", "%d leaves the hub no way in: use 1 or more", t.MinSpares))
 	}
 	if t.MaxSpares < t.MinSpares {
-		problems = append(problems, config.Invalid("max_spares", "%d is less than tunnel.min_spares: use %d or more", t.MaxSpares, t.MinSpares))
+		problems = append(problems,
+			config.Invalid("max_spares", "%d is less than tunnel.min_spares: use %d or more", t.MaxSpares, t.MinSpares))
 	}
 	if t.MaxStreams <= t.MinSpares {
-		problems = append(problems, config.Invalid("max_streams", "%d leaves nothing beside tunnel.min_spares: use more than %d", t.MaxStreams, t.MinSpares))
+		problems = append(problems,
+			config.Invalid("max_streams", "%d leaves nothing beside tunnel.min_spares: use more than %d", t.MaxStreams,
+				t.MinSpares))
 	}
 	return errors.Join(problems...)
 }

@@ -85,8 +85,11 @@ func DefaultTracing() Tracing { return Tracing{SampleRatio: 1} }
 func (t Tracing) Validate() error {
 	var problems []error
 	if t.OTLPEndpoint != "" {
-		if _, port, err := net.SplitHostPort(t.OTLPEndpoint); err != nil || port == "" || strings.Contains(t.OTLPEndpoint, "/") {
-			problems = append(problems, Invalid("otlp_endpoint", "%q is not host:port: use the collector's gRPC address, such as localhost:4317", t.OTLPEndpoint))
+		if _, port, err := net.SplitHostPort(t.OTLPEndpoint); err != nil || port == "" ||
+			strings.Contains(t.OTLPEndpoint, "/") {
+			problems = append(problems,
+				Invalid("otlp_endpoint", "%q is not host:port: use the collector's gRPC address, such as localhost:4317",
+					t.OTLPEndpoint))
 		}
 	}
 	if !(t.SampleRatio >= 0 && t.SampleRatio <= 1) { // NaN too
@@ -118,7 +121,8 @@ func (k Kubernetes) Validate() error {
 		problems = append(problems, Invalid("burst", "%d allows no request: use 1 or more", k.Burst))
 	}
 	if k.Context != "" && k.Kubeconfig == "" {
-		problems = append(problems, Invalid("context", "%q needs a kubeconfig to be looked up in: set kubernetes.kubeconfig too", k.Context))
+		problems = append(problems,
+			Invalid("context", "%q needs a kubeconfig to be looked up in: set kubernetes.kubeconfig too", k.Context))
 	}
 	return errors.Join(problems...)
 }
@@ -135,9 +139,11 @@ type Identity struct {
 func (i Identity) Validate() error {
 	var problems []error
 	if i.Socket == "" {
-		problems = append(problems, Invalid("socket", "is not set: give the address of the Workload API, such as unix:///run/spire/agent/api.sock"))
+		problems = append(problems,
+			Invalid("socket", "is not set: give the address of the Workload API, such as unix:///run/spire/agent/api.sock"))
 	} else if err := workloadapi.ValidateAddress(i.Socket); err != nil {
-		problems = append(problems, Invalid("socket", "%q is not the address of a Workload API: use unix:///path or tcp://ip:port", i.Socket))
+		problems = append(problems,
+			Invalid("socket", "%q is not the address of a Workload API: use unix:///path or tcp://ip:port", i.Socket))
 	}
 	return errors.Join(problems...)
 }
@@ -152,7 +158,8 @@ func (i Identity) CheckFolder() error {
 		return nil
 	}
 	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-		return Invalid("identity.socket", "the folder of %s does not exist: mount the Workload API's socket there, or give the path it has", path)
+		return Invalid("identity.socket",
+			"the folder of %s does not exist: mount the Workload API's socket there, or give the path it has", path)
 	}
 	return nil
 }

@@ -80,7 +80,8 @@ func splitComma(text string) []string {
 // the YAML number 10 is not ten nanoseconds, 1.10 is not the text "1.1", and
 // 2.5 and "" are no integers.
 func refuseGuesses(from, to reflect.Type, data any) (any, error) {
-	number := from.Kind() == reflect.Int || from.Kind() == reflect.Uint64 || from.Kind() == reflect.Int64 || from.Kind() == reflect.Float64
+	number := from.Kind() == reflect.Int || from.Kind() == reflect.Uint64 || from.Kind() == reflect.Int64 ||
+		from.Kind() == reflect.Float64
 	integer := to.Kind() >= reflect.Int && to.Kind() <= reflect.Uint64
 	if slices.Contains(words(to), fmt.Sprint(data)) && from.Kind() == reflect.Bool {
 		return fmt.Sprint(data), nil

@@ -272,7 +272,8 @@ func (p *fileParser) checkMerged(value *yaml.Node, section string, values map[st
 }
 
 func (p *fileParser) broken(err error) error {
-	return fmt.Errorf("%s: %s is not YAML we can read: %s", p.name, p.path, oneLine(strings.TrimPrefix(err.Error(), "yaml: ")))
+	return fmt.Errorf("%s: %s is not YAML we can read: %s", p.name, p.path,
+		oneLine(strings.TrimPrefix(err.Error(), "yaml: ")))
 }
 
 // resolve follows an alias to what it stands for.

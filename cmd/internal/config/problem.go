@@ -72,7 +72,8 @@ func (l *loader) unknownInFile(key, name, source string) error {
 		key = strconv.QuoteToASCII(key) // a message is one line
 	}
 	if strings.Contains(name, delimiter) {
-		return &KeyError{Key: key, Problem: fmt.Sprintf("unknown key: nest it, one level for each part between dots (%s)", source)}
+		return &KeyError{Key: key,
+			Problem: fmt.Sprintf("unknown key: nest it, one level for each part between dots (%s)", source)}
 	}
 	candidates := make([]string, 0, len(l.schema.fields)+len(l.schema.sections))
 	for known := range l.schema.sections {

@@ -43,27 +43,36 @@ func (r Redis) Validate() error {
 	path, isUnix := strings.CutPrefix(r.Address, "unix://")
 	if isUnix {
 		if !strings.HasPrefix(path, "/") {
-			problems = append(problems, Invalid("address", "%q is not unix:///path: give the absolute path of the socket", r.Address))
+			problems = append(problems,
+				Invalid("address", "%q is not unix:///path: give the absolute path of the socket", r.Address))
 		}
 	} else if r.Address != "" {
 		if host, port, err := net.SplitHostPort(r.Address); err != nil || host == "" || port == "" {
-			problems = append(problems, Invalid("address", "%q is not host:port: give the address of Argo CD's Redis, such as argocd-redis:6379, or unix:///path", r.Address))
+			problems = append(problems,
+				Invalid("address",
+					"%q is not host:port: give the address of Argo CD's Redis, such as argocd-redis:6379, or unix:///path", r.Address))
 		}
 	}
 	if r.Database < 0 {
 		problems = append(problems, Invalid("database", "%d is not a database: use 0 or more", r.Database))
 	}
 	if r.CacheVersion == "" || strings.ContainsAny(r.CacheVersion, "| \t\r\n") {
-		problems = append(problems, Invalid("cache_version", "%q is not the last part of a key: leave it out, or give CacheVersion of your Argo CD's release", r.CacheVersion))
+		problems = append(problems,
+			Invalid("cache_version",
+				"%q is not the last part of a key: leave it out, or give CacheVersion of your Argo CD's release", r.CacheVersion))
 	}
 	if r.Compression != CompressionGzip && r.Compression != CompressionNone {
-		problems = append(problems, Invalid("compression", "%q is not a compression: use %s or %s", r.Compression, CompressionGzip, CompressionNone))
+		problems = append(problems,
+			Invalid("compression", "%q is not a compression: use %s or %s", r.Compression, CompressionGzip, CompressionNone))
 	}
 	switch {
 	case r.TLS.Enabled && isUnix && r.TLS.ServerName == "":
-		problems = append(problems, Invalid("tls.server_name", "is not set: a unix socket has no host name to check the certificate against"))
+		problems = append(problems,
+			Invalid("tls.server_name", "is not set: a unix socket has no host name to check the certificate against"))
 	case !r.TLS.Enabled && (r.TLS.CAFile != "" || r.TLS.ServerName != ""):
-		problems = append(problems, Invalid("tls.enabled", "is false, so the other settings of redis.tls would do nothing: set it to true, or leave them out"))
+		problems = append(problems,
+			Invalid("tls.enabled",
+				"is false, so the other settings of redis.tls would do nothing: set it to true, or leave them out"))
 	}
 	return errors.Join(problems...)
 }

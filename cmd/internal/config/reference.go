@@ -19,9 +19,11 @@ func Reference[T any](program Program, defaults T) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Configuration of %s\n\n", program.Name)
 	b.WriteString("Made from the code by `make generate`.\n\n")
-	fmt.Fprintf(&b, "Settings come from the defaults, the YAML file named by `--config` (or `%s`), the environment and the flags; later ones\n"+
-		"win. In the file the parts of a key between dots are nested. The key `log.level` is the flag `--log.level` and the variable\n"+
-		"`%s`. An unknown key stops the start.\n", envName(envPrefix(program.Name), keyConfig), envName(envPrefix(program.Name), "log.level"))
+	fmt.Fprintf(&b,
+		"Settings come from the defaults, the YAML file named by `--config` (or `%s`), the environment and the flags; later ones\n"+
+			"win. In the file the parts of a key between dots are nested. The key `log.level` is the flag `--log.level` and the variable\n"+
+			"`%s`. An unknown key stops the start.\n", envName(envPrefix(program.Name), keyConfig),
+		envName(envPrefix(program.Name), "log.level"))
 	section := "\x00"
 	for _, f := range schema.fields {
 		top, _, nested := strings.Cut(f.key, delimiter)

@@ -38,9 +38,11 @@ func find(settings config.Kubernetes) (*rest.Config, error) {
 		cfg, err := rest.InClusterConfig()
 		switch {
 		case errors.Is(err, rest.ErrNotInCluster):
-			return nil, config.Invalid("kubernetes.kubeconfig", "is not set, and this process does not run in a Kubernetes cluster: give the path of a kubeconfig")
+			return nil, config.Invalid("kubernetes.kubeconfig",
+				"is not set, and this process does not run in a Kubernetes cluster: give the path of a kubeconfig")
 		case err != nil:
-			return nil, fmt.Errorf("kubernetes.kubeconfig: is not set, and the service account of this pod is incomplete: %w", err)
+			return nil, fmt.Errorf("kubernetes.kubeconfig: is not set, and the service account of this pod is incomplete: %w",
+				err)
 		}
 		return cfg, nil
 	}
@@ -49,14 +51,16 @@ func find(settings config.Kubernetes) (*rest.Config, error) {
 	var unreadable *fs.PathError
 	switch {
 	case errors.As(err, &unreadable):
-		return nil, fmt.Errorf("kubernetes.kubeconfig: read %s: %w: give the path of a readable kubeconfig", settings.Kubeconfig, unreadable.Err)
+		return nil, fmt.Errorf("kubernetes.kubeconfig: read %s: %w: give the path of a readable kubeconfig",
+			settings.Kubeconfig, unreadable.Err)
 	case err != nil:
 		return nil, config.Invalid("kubernetes.kubeconfig", "%s is not a kubeconfig: %s", settings.Kubeconfig, oneLine(err))
 	}
 	if err := checkContext(file, settings); err != nil {
 		return nil, err
 	}
-	cfg, err := clientcmd.NewNonInteractiveClientConfig(*file, settings.Context, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+	cfg, err := clientcmd.NewNonInteractiveClientConfig(*file, settings.Context, &clientcmd.ConfigOverrides{}, nil).
+		ClientConfig()
 	if err != nil {
 		return nil, config.Invalid("kubernetes.kubeconfig", "%s cannot be used: %s", settings.Kubeconfig, oneLine(err))
 	}
@@ -66,14 +70,17 @@ func find(settings config.Kubernetes) (*rest.Config, error) {
 // checkContext says more than client-go does about a context that is missing.
 func checkContext(file *api.Config, settings config.Kubernetes) error {
 	if len(file.Contexts) == 0 {
-		return config.Invalid("kubernetes.kubeconfig", "%s holds no context: give the path of a complete kubeconfig", settings.Kubeconfig)
+		return config.Invalid("kubernetes.kubeconfig", "%s holds no context: give the path of a complete kubeconfig",
+			settings.Kubeconfig)
 	}
 	known := strings.Join(slices.Sorted(maps.Keys(file.Contexts)), ", ")
 	switch {
 	case settings.Context != "" && file.Contexts[settings.Context] == nil:
-		return config.Invalid("kubernetes.context", "%q is not in %s: use one of %s", settings.Context, settings.Kubeconfig, known)
+		return config.Invalid("kubernetes.context", "%q is not in %s: use one of %s", settings.Context, settings.Kubeconfig,
+			known)
 	case settings.Context == "" && file.Contexts[file.CurrentContext] == nil:
-		return config.Invalid("kubernetes.context", "is not set, and %s has no current context: use one of %s", settings.Kubeconfig, known)
+		return config.Invalid("kubernetes.context", "is not set, and %s has no current context: use one of %s",
+			settings.Kubeconfig, known)
 	default:
 		return nil
 	}

@@ -267,7 +267,8 @@ func (l *Lease) release(ctx context.Context) {
 		})
 	}
 	if err != nil {
-		l.log.Warn().Err(err).Dur("expires_in", holdTime).Msg("lease could not be given back, another process waits until it expires")
+		l.log.Warn().Err(err).Dur("expires_in", holdTime).
+			Msg("lease could not be given back, another process waits until it expires")
 		return
 	}
 	l.log.Info().Msg("lease given back")

@@ -73,7 +73,8 @@ func (m monitored) Get(ctx context.Context, name string, opts metav1.GetOptions)
 }
 
 // Update implements coordination.LeaseInterface.
-func (m monitored) Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (m monitored) Update(ctx context.Context, lease *coordinationv1.Lease,
+	opts metav1.UpdateOptions) (*coordinationv1.Lease, error) {
 	return m.see(func() (*coordinationv1.Lease, error) { return m.LeaseInterface.Update(ctx, lease, opts) })
 }
 

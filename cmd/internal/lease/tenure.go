@@ -54,7 +54,9 @@ func (t *tenure) Create(ctx context.Context, record resourcelock.LeaderElectionR
 	err := t.keep(record, func() error { return t.LeaseLock.Create(ctx, record) })
 	if apierrors.IsNotFound(err) && !t.homeless {
 		t.homeless = true // client-go logs each attempt
-		t.log.Error().Err(err).Msgf("this process waits: its namespace %s does not exist; create it, or name another in the setting namespace", t.LeaseMeta.Namespace)
+		t.log.Error().Err(err).
+			Msgf("this process waits: its namespace %s does not exist; create it, or name another in the setting namespace",
+				t.LeaseMeta.Namespace)
 	}
 	return err
 }

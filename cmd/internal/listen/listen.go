@@ -35,7 +35,8 @@ func Parse(address string) (network, netAddress string, err error) {
 	if path, ok := strings.CutPrefix(address, unixScheme); ok {
 		switch {
 		case !filepath.IsAbs(path) || filepath.Clean(path) == "/":
-			return "", "", fmt.Errorf("%q is not an address: a unix socket is unix:// and an absolute path, such as unix:///run/argomesh/xds.sock", address)
+			return "", "",
+				fmt.Errorf("%q is not an address: a unix socket is unix:// and an absolute path, such as unix:///run/argomesh/xds.sock", address)
 		case len(path) > maxUnixPath:
 			return "", "", fmt.Errorf("the path of %q has %d bytes: the system allows %d", address, len(path), maxUnixPath)
 		}
@@ -125,7 +126,8 @@ func explain(key, address, network string, err error) error {
 	}
 	var unresolved *net.DNSError
 	if errors.As(err, &unresolved) {
-		return fmt.Errorf("%s: listen on %s: host %q cannot be resolved: use an IP address of this machine", key, address, unresolved.Name)
+		return fmt.Errorf("%s: listen on %s: host %q cannot be resolved: use an IP address of this machine", key, address,
+			unresolved.Name)
 	}
 	return fmt.Errorf("%s: %w", key, err)
 }

@@ -76,7 +76,8 @@ func (l Live) Validate() error {
 	var problems []error
 	for key, value := range map[string]string{"istio": l.Istio, "spire": l.SPIRE} {
 		if value != "" && value != LiveReport && value != LiveApply {
-			problems = append(problems, config.Invalid(key, "%q is neither %s nor %s: use one of them, or leave it empty", value, LiveReport, LiveApply))
+			problems = append(problems,
+				config.Invalid(key, "%q is neither %s nor %s: use one of them, or leave it empty", value, LiveReport, LiveApply))
 		}
 	}
 	return errors.Join(problems...)
@@ -112,7 +113,8 @@ func (m Mesh) Upstream() mesh.Address {
 func (m Mesh) Validate() error {
 	if m.Exposure == "" {
 		if m.Live.Istio != "" || m.Live.SPIRE != "" {
-			return config.Invalid("live", "without mesh.exposure there is nothing to keep: set that, or leave live.istio and live.spire empty")
+			return config.Invalid("live",
+				"without mesh.exposure there is nothing to keep: set that, or leave live.istio and live.spire empty")
 		}
 		return nil
 	}
@@ -133,7 +135,8 @@ func (m Mesh) Snapshot(agents map[identity.AgentName][]spiffeid.ID) (mesh.Snapsh
 	host, port, err := net.SplitHostPort(m.Hub)
 	number, numberErr := strconv.ParseUint(port, 10, 16)
 	if errors.Join(err, numberErr) != nil {
-		return mesh.Snapshot{}, config.Invalid("hub", "%q is not host:port: give the address at which agents reach the hub, such as argomesh.example.com:443", m.Hub)
+		return mesh.Snapshot{}, config.Invalid("hub",
+			"%q is not host:port: give the address at which agents reach the hub, such as argomesh.example.com:443", m.Hub)
 	}
 	reach := &mesh.Reach{
 		Stream: mesh.StreamPort{
@@ -156,8 +159,10 @@ func (m Mesh) Snapshot(agents map[identity.AgentName][]spiffeid.ID) (mesh.Snapsh
 // Istio says where a principal in namespace is in its hub's Istio.
 func (m Mesh) Istio(namespace string) istio.Config {
 	return istio.Config{
-		Namespace: namespace, Name: m.Service, StreamService: m.StreamService, Labels: m.PodLabels, ClusterDomain: m.ClusterDomain,
-		Gateway:            istio.Gateway{Namespace: m.Gateway.Namespace, Labels: m.Gateway.PodLabels, CredentialName: m.Gateway.CredentialName},
+		Namespace: namespace, Name: m.Service, StreamService: m.StreamService, Labels: m.PodLabels,
+		ClusterDomain: m.ClusterDomain,
+		Gateway: istio.Gateway{Namespace: m.Gateway.Namespace, Labels: m.Gateway.PodLabels,
+			CredentialName: m.Gateway.CredentialName},
 		TrustDomainAliases: m.TrustDomainAliases,
 	}
 }
@@ -165,7 +170,8 @@ func (m Mesh) Istio(namespace string) istio.Config {
 // SPIRE says how the workloads of a hub with a principal in namespace are registered.
 func (m Mesh) SPIRE(namespace string) spire.HubConfig {
 	service := m.Service + "." + namespace + ".svc"
-	return spire.HubConfig{PrincipalNames: []string{m.Service, service, service + "." + m.ClusterDomain}, ClassName: m.Live.SPIREClass}
+	return spire.HubConfig{PrincipalNames: []string{m.Service, service, service + "." + m.ClusterDomain},
+		ClassName: m.Live.SPIREClass}
 }
 
 // Part is what one product has on a hub.

@@ -78,7 +78,8 @@ func Default() Config {
 // Validate reports every problem that is not one of a block's own.
 func (c Config) Validate() error {
 	if len(validation.ValidateNamespaceName(c.Namespace, false)) > 0 {
-		return config.Invalid("namespace", "%q cannot be a namespace: give the one Argo CD runs in, such as argocd", c.Namespace)
+		return config.Invalid("namespace", "%q cannot be a namespace: give the one Argo CD runs in, such as argocd",
+			c.Namespace)
 	}
 	return c.meshProblem()
 }
@@ -92,17 +93,22 @@ func (c Config) meshProblem() error {
 	listeners, _ := c.Stream.All()
 	listeners = slices.DeleteFunc(listeners, func(l Listener) bool { return l.Method != m.Method })
 	if len(listeners) == 0 {
-		return config.Invalid("mesh.method", "no listener has method %s: add one to stream.listeners, where the mesh brings agents", m.Method)
+		return config.Invalid("mesh.method",
+			"no listener has method %s: add one to stream.listeners, where the mesh brings agents", m.Method)
 	}
 	if m.Method != identity.MethodHeader {
 		return nil
 	}
 	at := slices.IndexFunc(listeners, func(l Listener) bool { return l.Address() == m.Upstream().String() })
 	if at < 0 {
-		return config.Invalid("mesh.stream_upstream", "%q is not a listener of method %s: give the listen of one in stream.listeners", m.Upstream(), m.Method)
+		return config.Invalid("mesh.stream_upstream",
+			"%q is not a listener of method %s: give the listen of one in stream.listeners", m.Upstream(), m.Method)
 	}
-	if trusted := listeners[at].Header.TrustedProxies; m.Exposure == mesh.ExposureGateway && !slices.Contains(trusted, m.Gateway.SPIFFEID) {
-		return config.Invalid("mesh.gateway.spiffe_id", "%s is not among header.trusted_proxies of %s, so the principal would take the gateway for the agent: add it there", m.Gateway.SPIFFEID, m.Upstream())
+	if trusted := listeners[at].Header.TrustedProxies; m.Exposure == mesh.ExposureGateway &&
+		!slices.Contains(trusted, m.Gateway.SPIFFEID) {
+		return config.Invalid("mesh.gateway.spiffe_id",
+			"%s is not among header.trusted_proxies of %s, so the principal would take the gateway for the agent: add it there",
+			m.Gateway.SPIFFEID, m.Upstream())
 	}
 	return nil
 }

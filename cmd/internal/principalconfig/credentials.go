@@ -27,10 +27,14 @@ func DefaultCredentials() Credentials {
 func (c Credentials) Validate() error {
 	var problems []error
 	if c.TokenLife < token.MinLife || c.TokenLife > token.MaxLife || c.TokenLife%time.Second != 0 {
-		problems = append(problems, config.Invalid("token_life", "%v is out of range: use whole seconds from %v to %v", c.TokenLife, token.MinLife, token.MaxLife))
+		problems = append(problems,
+			config.Invalid("token_life", "%v is out of range: use whole seconds from %v to %v", c.TokenLife, token.MinLife,
+				token.MaxLife))
 	}
 	if c.KeyLife < c.TokenLife {
-		problems = append(problems, config.Invalid("key_life", "%v is shorter than token_life, %v: a key must outlive what it signs", c.KeyLife, c.TokenLife))
+		problems = append(problems,
+			config.Invalid("key_life", "%v is shorter than token_life, %v: a key must outlive what it signs", c.KeyLife,
+				c.TokenLife))
 	}
 	if c.CAFile != "" && c.CABundle {
 		problems = append(problems, config.Invalid("ca_bundle", "cannot be given beside ca_file: keep one of them"))

@@ -52,16 +52,21 @@ func (e Envoy) Validate() error {
 	}
 	var problems []error
 	if address, err := mesh.ParseAddress(e.Listen); err != nil || !address.IsLocal() {
-		problems = append(problems, config.Invalid("listen", "%q is not for this pod alone: use a unix socket, such as unix:///run/argomesh/xds.sock", e.Listen))
+		problems = append(problems,
+			config.Invalid("listen", "%q is not for this pod alone: use a unix socket, such as unix:///run/argomesh/xds.sock",
+				e.Listen))
 	}
 	if e.NodeID == "" {
-		problems = append(problems, config.Invalid("node_id", "is not set: give the node id of Envoy's bootstrap, such as %s", xds.DefaultNodeID))
+		problems = append(problems,
+			config.Invalid("node_id", "is not set: give the node id of Envoy's bootstrap, such as %s", xds.DefaultNodeID))
 	}
 	if e.ResourceProxy.IsZero() {
 		problems = append(problems, config.Invalid("resource_proxy", "is not set: give an address such as 0.0.0.0:9090"))
 	}
 	if !e.Stream.IsZero() && !e.StreamUpstream.IsLocal() {
-		problems = append(problems, config.Invalid("stream_upstream", "%q is not for this pod alone: use a unix socket or a loopback address", e.StreamUpstream))
+		problems = append(problems,
+			config.Invalid("stream_upstream", "%q is not for this pod alone: use a unix socket or a loopback address",
+				e.StreamUpstream))
 	}
 	if e.Redis.IsZero() {
 		problems = append(problems, config.Invalid("redis", "is not set: give an address such as 0.0.0.0:6379"))
@@ -70,7 +75,8 @@ func (e Envoy) Validate() error {
 	case mesh.RedisTLSNone, mesh.RedisTLSSVID:
 	case mesh.RedisTLSFiles:
 		if e.RedisCert == "" || e.RedisKey == "" {
-			problems = append(problems, config.Invalid("redis_certificate", "envoy.redis_tls is files: give redis_certificate and redis_key"))
+			problems = append(problems,
+				config.Invalid("redis_certificate", "envoy.redis_tls is files: give redis_certificate and redis_key"))
 		}
 	default:
 		problems = append(problems, config.Invalid("redis_tls", "%q is not one of none, svid and files", e.RedisTLS))

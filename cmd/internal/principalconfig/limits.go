@@ -29,13 +29,16 @@ func DefaultLimits() Limits {
 func (l Limits) Validate() error {
 	var problems []error
 	if l.BytesPerSecond < 1024 {
-		problems = append(problems, config.Invalid("bytes_per_second", "%d is too little for one object: use 1024 or more", l.BytesPerSecond))
+		problems = append(problems,
+			config.Invalid("bytes_per_second", "%d is too little for one object: use 1024 or more", l.BytesPerSecond))
 	}
 	if l.BytesBurst < 1<<20 {
-		problems = append(problems, config.Invalid("bytes_burst", "%d is less than one object may have: use 1048576 or more", l.BytesBurst))
+		problems = append(problems,
+			config.Invalid("bytes_burst", "%d is less than one object may have: use 1048576 or more", l.BytesBurst))
 	}
 	// Divided, so that no product is too large for its type.
-	if room := l.EtcdQuota / 4 * 3; len(problems) == 0 && (l.BytesBurst >= room || l.BytesPerSecond >= (room-l.BytesBurst)/revisionSeconds) {
+	if room := l.EtcdQuota / 4 * 3; len(problems) == 0 &&
+		(l.BytesBurst >= room || l.BytesPerSecond >= (room-l.BytesBurst)/revisionSeconds) {
 		problems = append(problems, config.Invalid("etcd_quota",
 			"bytes_burst %d and ten minutes of bytes_per_second %d are not less than three quarters of %d: agents could fill the hub's etcd; lower them, or give the etcd more and say so here",
 			l.BytesBurst, l.BytesPerSecond, l.EtcdQuota))

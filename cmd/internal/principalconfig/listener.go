@@ -63,7 +63,8 @@ func (l Listener) validate(key string) error {
 	if err := config.Address(key+".listen", l.Address()); err != nil {
 		problems = append(problems, err)
 	} else if (l.Plaintext || l.byProxy()) && !local(l.Address()) {
-		wrong("listen", "%q can be reached from other machines, and anyone who reaches it could claim any identity: use an address of loopback such as 127.0.0.1:8444, or unix:///path", l.Listen)
+		wrong("listen",
+			"%q can be reached from other machines, and anyone who reaches it could claim any identity: use an address of loopback such as 127.0.0.1:8444, or unix:///path", l.Listen)
 	}
 	m, known := identity.MethodNamed(l.Method)
 	if !known {
@@ -73,7 +74,8 @@ func (l Listener) validate(key string) error {
 		wrong("plaintext", "leaves nothing to authenticate agents by: remove it, or use another method")
 	}
 	if !m.ByProxy && (len(l.Header.TrustedProxies) > 0 || l.Header.MaxAge != 0) {
-		wrong("header", "is for method %s: remove it, or use that method", identity.MethodNames(func(m identity.Method) bool { return m.ByProxy }))
+		wrong("header", "is for method %s: remove it, or use that method",
+			identity.MethodNames(func(m identity.Method) bool { return m.ByProxy }))
 	}
 	for _, id := range l.Header.TrustedProxies {
 		if err := identity.CheckID(id); err != nil {
@@ -81,7 +83,9 @@ func (l Listener) validate(key string) error {
 		}
 	}
 	if l.Header.MaxAge < 0 || l.Header.MaxAge > 0 && l.Header.MaxAge < minMaxAge {
-		wrong("header.max_age", "%s is too short for agents to connect again in time: use %s or more, or 0 to refuse what has no Cert", l.Header.MaxAge, minMaxAge)
+		wrong("header.max_age",
+			"%s is too short for agents to connect again in time: use %s or more, or 0 to refuse what has no Cert",
+			l.Header.MaxAge, minMaxAge)
 	}
 	return errors.Join(problems...)
 }

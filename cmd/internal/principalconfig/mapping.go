@@ -33,7 +33,9 @@ func (m Mapping) Validate() error {
 		problems = append(problems, config.Invalid("by", "%q is neither %s nor %s", m.By, byNamespace, byDestination))
 	}
 	if m.By == byNamespace && len(m.Namespaces) > 0 {
-		problems = append(problems, config.Invalid("namespaces", "is for the mapping by %s: by %s an agent has the namespaces of its Agent", byDestination, byNamespace))
+		problems = append(problems,
+			config.Invalid("namespaces", "is for the mapping by %s: by %s an agent has the namespaces of its Agent",
+				byDestination, byNamespace))
 	}
 	if err := mapping.ValidateNamespaces(m.Namespaces); err != nil {
 		problems = append(problems, config.Invalid("namespaces", "%v", err))

@@ -23,7 +23,8 @@ type RedisProxy struct {
 // DefaultRedisProxy takes no connections.
 func DefaultRedisProxy() RedisProxy {
 	return RedisProxy{
-		MaxConnections: 4096, MaxSubscriptions: 1024, MaxAgentCalls: 64, LastKnownBytes: 512 << 20, LastKnownMax: 1 << 20, LastKnownUnopened: true,
+		MaxConnections: 4096, MaxSubscriptions: 1024, MaxAgentCalls: 64, LastKnownBytes: 512 << 20, LastKnownMax: 1 << 20,
+		LastKnownUnopened: true,
 	}
 }
 
@@ -34,10 +35,13 @@ func (p RedisProxy) Validate() error {
 		_, _, err := listen.Parse(p.Listen)
 		address, addressErr := mesh.ParseAddress(p.Listen)
 		if err != nil || addressErr != nil || !address.IsLocal() {
-			problems = append(problems, config.Invalid("listen", "%q is not for this pod alone: use a unix socket, such as unix:///run/argomesh/redis-proxy.sock, or a loopback address", p.Listen))
+			problems = append(problems,
+				config.Invalid("listen",
+					"%q is not for this pod alone: use a unix socket, such as unix:///run/argomesh/redis-proxy.sock, or a loopback address", p.Listen))
 		}
 	}
-	for key, n := range map[string]int{"max_connections": p.MaxConnections, "max_subscriptions": p.MaxSubscriptions, "max_agent_calls": p.MaxAgentCalls, "last_known_max": p.LastKnownMax} {
+	for key, n := range map[string]int{"max_connections": p.MaxConnections, "max_subscriptions": p.MaxSubscriptions,
+		"max_agent_calls": p.MaxAgentCalls, "last_known_max": p.LastKnownMax} {
 		if n < 1 {
 			problems = append(problems, config.Invalid(key, "%d admits none: use 1 or more", n))
 		}

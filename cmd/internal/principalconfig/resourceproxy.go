@@ -27,7 +27,8 @@ func (p ResourceProxy) Validate() error {
 	u, err := url.Parse(p.URL)
 	problems := p.liveProblems()
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		problems = append(problems, config.Invalid("url", "%q is not an https URL of a host: use one such as https://argomesh-principal:9090", p.URL))
+		problems = append(problems,
+			config.Invalid("url", "%q is not an https URL of a host: use one such as https://argomesh-principal:9090", p.URL))
 	}
 	return errors.Join(problems...)
 }
@@ -58,8 +59,10 @@ func (a Audit) Validate() error {
 	if a.OTLPEndpoint == "" {
 		return nil
 	}
-	if _, port, err := net.SplitHostPort(a.OTLPEndpoint); err != nil || port == "" || strings.Contains(a.OTLPEndpoint, "/") {
-		return config.Invalid("otlp_endpoint", "%q is not host:port: use the collector's gRPC address, such as localhost:4317", a.OTLPEndpoint)
+	if _, port, err := net.SplitHostPort(a.OTLPEndpoint); err != nil || port == "" ||
+		strings.Contains(a.OTLPEndpoint, "/") {
+		return config.Invalid("otlp_endpoint",
+			"%q is not host:port: use the collector's gRPC address, such as localhost:4317", a.OTLPEndpoint)
 	}
 	return nil
 }
@@ -69,11 +72,14 @@ func (p ResourceProxy) liveProblems() (problems []error) {
 	if p.Listen != "" {
 		// Anyone who can call there says where a call came from.
 		if _, _, err := listen.Parse(p.Listen); err != nil || !strings.HasPrefix(p.Listen, "unix://") {
-			problems = append(problems, config.Invalid("listen", "%q is no unix socket: use one such as unix:///run/argomesh/resource-proxy.sock", p.Listen))
+			problems = append(problems,
+				config.Invalid("listen", "%q is no unix socket: use one such as unix:///run/argomesh/resource-proxy.sock",
+					p.Listen))
 		}
 	}
 	if p.Listen != "" && !p.Credentials.Enabled {
-		problems = append(problems, config.Invalid("listen", "is set, and there are no tokens to call with: set resource_proxy.credentials.enabled too"))
+		problems = append(problems,
+			config.Invalid("listen", "is set, and there are no tokens to call with: set resource_proxy.credentials.enabled too"))
 	}
 	if p.MaxCalls < 1 {
 		problems = append(problems, config.Invalid("max_calls", "%d admits no call: use 1 or more", p.MaxCalls))
@@ -82,7 +88,8 @@ func (p ResourceProxy) liveProblems() (problems []error) {
 		problems = append(problems, config.Invalid("max_agent_calls", "%d admits no call: use 1 or more", p.MaxAgentCalls))
 	}
 	if p.LastKnownBytes < 1<<20 {
-		problems = append(problems, config.Invalid("last_known_bytes", "%d is too little for one spoke: use 1048576 or more", p.LastKnownBytes))
+		problems = append(problems,
+			config.Invalid("last_known_bytes", "%d is too little for one spoke: use 1048576 or more", p.LastKnownBytes))
 	}
 	return problems
 }

@@ -24,14 +24,19 @@ func (c Config) Owners(inForce hub.Mapping) fleet.Mapping {
 
 // Rules are the rules of the hub's side of the link of agent a, which the registry has
 // under name, by what the hub has decided; the zero Hub where that is not known.
-func (c Config) Rules(registry *fleet.Registry, decided hub.Hub, name identity.AgentName, a v1alpha1.Agent) ownership.Rules {
+func (c Config) Rules(registry *fleet.Registry, decided hub.Hub, name identity.AgentName,
+	a v1alpha1.Agent) ownership.Rules {
 	rules := ownership.Rules{
 		Marks: copies.Marks{
 			Map: mapping.Map{
-				Side: stream.Hub, Mode: fleet.ModeOf(a.Spec.Mode), Agent: name, Namespace: c.Namespace, ClusterServer: controller.ClusterServer(c.ResourceProxy.URL, name), Longer: registry.Longer(name), Selector: c.Mapping.LabelSelector(),
+				Side: stream.Hub, Mode: fleet.ModeOf(a.Spec.Mode), Agent: name, Namespace: c.Namespace,
+				ClusterServer: controller.ClusterServer(c.ResourceProxy.URL, name), Longer: registry.Longer(name),
+				Selector: c.Mapping.LabelSelector(),
 			}, Hub: decided.UID,
 		},
-		ClusterProject: a.Status.ClusterProject, Terminating: a.DeletionTimestamp != nil && fleet.Cascades(&a), ProjectRoles: fleet.MirrorsProjectRoles(&a), Adopt: adoptable(a), SharesUnscoped: c.Repositories.ShareUnscoped, DefaultProject: defaultProject(decided.DefaultProject),
+		ClusterProject: a.Status.ClusterProject, Terminating: a.DeletionTimestamp != nil &&
+			fleet.Cascades(&a), ProjectRoles: fleet.MirrorsProjectRoles(&a), Adopt: adoptable(a),
+		SharesUnscoped: c.Repositories.ShareUnscoped, DefaultProject: defaultProject(decided.DefaultProject),
 	}
 	if registry.ByDestination() && rules.Mode == stream.Managed {
 		rules.ByDestination, rules.Namespaces = true, c.Mapping.Namespaces

@@ -22,7 +22,9 @@ func (s Stream) Validate() error {
 	if s.Listen != "" {
 		problems = append(problems, config.Address("listen", s.Listen))
 	} else if len(s.Listeners) == 0 {
-		problems = append(problems, config.Invalid("listen", "is empty, and there are no further listeners: give the address on which agents connect, such as :8443"))
+		problems = append(problems,
+			config.Invalid("listen",
+				"is empty, and there are no further listeners: give the address on which agents connect, such as :8443"))
 	}
 	for i, l := range s.Listeners {
 		problems = append(problems, l.validate(fmt.Sprintf("listeners[%d]", i)))

@@ -22,7 +22,8 @@ func (t Tunnel) Validate() error {
 		problems = append(problems, config.Invalid("max_streams", "%d streams are too few: use 1 or more", t.MaxStreams))
 	}
 	if t.MaxAgentStreams < 2 {
-		problems = append(problems, config.Invalid("max_agent_streams", "%d leaves nothing beside a spare stream: use 2 or more", t.MaxAgentStreams))
+		problems = append(problems,
+			config.Invalid("max_agent_streams", "%d leaves nothing beside a spare stream: use 2 or more", t.MaxAgentStreams))
 	}
 	return errors.Join(problems...)
 }

@@ -99,9 +99,10 @@ func New(ctx context.Context, cfg Config) (*Base, error) {
 
 func (b *Base) clients() (err error) {
 	b.REST.Wrap(func(rt http.RoundTripper) http.RoundTripper {
-		return otelhttp.NewTransport(rt, otelhttp.WithTracerProvider(b.tracing.Provider), otelhttp.WithFilter(func(r *http.Request) bool {
-			return trace.SpanContextFromContext(r.Context()).IsValid() // only what belongs to a change
-		}))
+		return otelhttp.NewTransport(rt, otelhttp.WithTracerProvider(b.tracing.Provider),
+			otelhttp.WithFilter(func(r *http.Request) bool {
+				return trace.SpanContextFromContext(r.Context()).IsValid() // only what belongs to a change
+			}))
 	})
 	if b.Dynamic, err = dynamic.NewForConfig(b.REST); err != nil {
 		return fmt.Errorf("kubernetes client: %w", err)

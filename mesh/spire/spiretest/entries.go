@@ -22,7 +22,8 @@ type entryService struct {
 }
 
 // ListEntries implements entryv1.EntryServer.
-func (e *entryService) ListEntries(_ context.Context, req *entryv1.ListEntriesRequest) (*entryv1.ListEntriesResponse, error) {
+func (e *entryService) ListEntries(_ context.Context,
+	req *entryv1.ListEntriesRequest) (*entryv1.ListEntriesResponse, error) {
 	filter := req.GetFilter()
 	if m := filter.GetBySelectors(); m != nil && len(m.GetSelectors()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "malformed filter: empty selector set")
@@ -67,7 +68,8 @@ func (e *entryService) GetEntry(_ context.Context, req *entryv1.GetEntryRequest)
 }
 
 // BatchCreateEntry implements entryv1.EntryServer.
-func (e *entryService) BatchCreateEntry(_ context.Context, req *entryv1.BatchCreateEntryRequest) (*entryv1.BatchCreateEntryResponse, error) {
+func (e *entryService) BatchCreateEntry(_ context.Context,
+	req *entryv1.BatchCreateEntryRequest) (*entryv1.BatchCreateEntryResponse, error) {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
 	resp := &entryv1.BatchCreateEntryResponse{}
@@ -83,7 +85,8 @@ func (e *entryService) BatchCreateEntry(_ context.Context, req *entryv1.BatchCre
 }
 
 // BatchUpdateEntry implements entryv1.EntryServer.
-func (e *entryService) BatchUpdateEntry(_ context.Context, req *entryv1.BatchUpdateEntryRequest) (*entryv1.BatchUpdateEntryResponse, error) {
+func (e *entryService) BatchUpdateEntry(_ context.Context,
+	req *entryv1.BatchUpdateEntryRequest) (*entryv1.BatchUpdateEntryResponse, error) {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
 	resp := &entryv1.BatchUpdateEntryResponse{}
@@ -99,7 +102,8 @@ func (e *entryService) BatchUpdateEntry(_ context.Context, req *entryv1.BatchUpd
 }
 
 // BatchDeleteEntry implements entryv1.EntryServer.
-func (e *entryService) BatchDeleteEntry(_ context.Context, req *entryv1.BatchDeleteEntryRequest) (*entryv1.BatchDeleteEntryResponse, error) {
+func (e *entryService) BatchDeleteEntry(_ context.Context,
+	req *entryv1.BatchDeleteEntryRequest) (*entryv1.BatchDeleteEntryResponse, error) {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
 	resp := &entryv1.BatchDeleteEntryResponse{}

@@ -30,7 +30,8 @@ func (b *bundleService) GetBundle(_ context.Context, req *bundlev1.GetBundleRequ
 }
 
 // GetFederatedBundle implements bundlev1.BundleServer.
-func (b *bundleService) GetFederatedBundle(_ context.Context, req *bundlev1.GetFederatedBundleRequest) (*types.Bundle, error) {
+func (b *bundleService) GetFederatedBundle(_ context.Context,
+	req *bundlev1.GetFederatedBundleRequest) (*types.Bundle, error) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
 	if there := b.s.federated[req.GetTrustDomain()]; there != nil {
@@ -40,7 +41,8 @@ func (b *bundleService) GetFederatedBundle(_ context.Context, req *bundlev1.GetF
 }
 
 // ListFederatedBundles implements bundlev1.BundleServer.
-func (b *bundleService) ListFederatedBundles(_ context.Context, req *bundlev1.ListFederatedBundlesRequest) (*bundlev1.ListFederatedBundlesResponse, error) {
+func (b *bundleService) ListFederatedBundles(_ context.Context,
+	req *bundlev1.ListFederatedBundlesRequest) (*bundlev1.ListFederatedBundlesResponse, error) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
 	names := slices.Sorted(maps.Keys(b.s.federated))
@@ -56,7 +58,8 @@ func (b *bundleService) ListFederatedBundles(_ context.Context, req *bundlev1.Li
 }
 
 // BatchCreateFederatedBundle implements bundlev1.BundleServer.
-func (b *bundleService) BatchCreateFederatedBundle(_ context.Context, req *bundlev1.BatchCreateFederatedBundleRequest) (*bundlev1.BatchCreateFederatedBundleResponse, error) {
+func (b *bundleService) BatchCreateFederatedBundle(_ context.Context,
+	req *bundlev1.BatchCreateFederatedBundleRequest) (*bundlev1.BatchCreateFederatedBundleResponse, error) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
 	resp := &bundlev1.BatchCreateFederatedBundleResponse{}
@@ -75,7 +78,8 @@ func (b *bundleService) BatchCreateFederatedBundle(_ context.Context, req *bundl
 }
 
 // BatchSetFederatedBundle implements bundlev1.BundleServer.
-func (b *bundleService) BatchSetFederatedBundle(_ context.Context, req *bundlev1.BatchSetFederatedBundleRequest) (*bundlev1.BatchSetFederatedBundleResponse, error) {
+func (b *bundleService) BatchSetFederatedBundle(_ context.Context,
+	req *bundlev1.BatchSetFederatedBundleRequest) (*bundlev1.BatchSetFederatedBundleResponse, error) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
 	resp := &bundlev1.BatchSetFederatedBundleResponse{}
@@ -91,7 +95,8 @@ func (b *bundleService) BatchSetFederatedBundle(_ context.Context, req *bundlev1
 }
 
 // BatchUpdateFederatedBundle implements bundlev1.BundleServer.
-func (b *bundleService) BatchUpdateFederatedBundle(_ context.Context, req *bundlev1.BatchUpdateFederatedBundleRequest) (*bundlev1.BatchUpdateFederatedBundleResponse, error) {
+func (b *bundleService) BatchUpdateFederatedBundle(_ context.Context,
+	req *bundlev1.BatchUpdateFederatedBundleRequest) (*bundlev1.BatchUpdateFederatedBundleResponse, error) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
 	resp := &bundlev1.BatchUpdateFederatedBundleResponse{}
@@ -117,7 +122,8 @@ func (b *bundleService) BatchUpdateFederatedBundle(_ context.Context, req *bundl
 }
 
 // BatchDeleteFederatedBundle implements bundlev1.BundleServer.
-func (b *bundleService) BatchDeleteFederatedBundle(_ context.Context, req *bundlev1.BatchDeleteFederatedBundleRequest) (*bundlev1.BatchDeleteFederatedBundleResponse, error) {
+func (b *bundleService) BatchDeleteFederatedBundle(_ context.Context,
+	req *bundlev1.BatchDeleteFederatedBundleRequest) (*bundlev1.BatchDeleteFederatedBundleResponse, error) {
 	b.s.mu.Lock()
 	defer b.s.mu.Unlock()
 	resp := &bundlev1.BatchDeleteFederatedBundleResponse{}
@@ -126,7 +132,8 @@ func (b *bundleService) BatchDeleteFederatedBundle(_ context.Context, req *bundl
 		if st == nil {
 			st = b.s.deleteBundle(name, req.GetMode())
 		}
-		resp.Results = append(resp.Results, &bundlev1.BatchDeleteFederatedBundleResponse_Result{Status: st, TrustDomain: name})
+		resp.Results = append(resp.Results,
+			&bundlev1.BatchDeleteFederatedBundleResponse_Result{Status: st, TrustDomain: name})
 	}
 	return resp, nil
 }
@@ -180,7 +187,8 @@ type trustDomainService struct {
 }
 
 // ListFederationRelationships implements trustdomainv1.TrustDomainServer.
-func (d *trustDomainService) ListFederationRelationships(_ context.Context, req *trustdomainv1.ListFederationRelationshipsRequest) (*trustdomainv1.ListFederationRelationshipsResponse, error) {
+func (d *trustDomainService) ListFederationRelationships(_ context.Context,
+	req *trustdomainv1.ListFederationRelationshipsRequest) (*trustdomainv1.ListFederationRelationshipsResponse, error) {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	names := slices.Sorted(maps.Keys(d.s.relations))
@@ -190,13 +198,15 @@ func (d *trustDomainService) ListFederationRelationships(_ context.Context, req 
 	}
 	resp := &trustdomainv1.ListFederationRelationshipsResponse{NextPageToken: next}
 	for _, name := range names[from:to] {
-		resp.FederationRelationships = append(resp.FederationRelationships, d.s.maskRelationship(d.s.relations[name], req.GetOutputMask()))
+		resp.FederationRelationships = append(resp.FederationRelationships,
+			d.s.maskRelationship(d.s.relations[name], req.GetOutputMask()))
 	}
 	return resp, nil
 }
 
 // GetFederationRelationship implements trustdomainv1.TrustDomainServer.
-func (d *trustDomainService) GetFederationRelationship(_ context.Context, req *trustdomainv1.GetFederationRelationshipRequest) (*types.FederationRelationship, error) {
+func (d *trustDomainService) GetFederationRelationship(_ context.Context,
+	req *trustdomainv1.GetFederationRelationshipRequest) (*types.FederationRelationship, error) {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	if there := d.s.relations[req.GetTrustDomain()]; there != nil {
@@ -206,7 +216,9 @@ func (d *trustDomainService) GetFederationRelationship(_ context.Context, req *t
 }
 
 // BatchCreateFederationRelationship implements trustdomainv1.TrustDomainServer.
-func (d *trustDomainService) BatchCreateFederationRelationship(_ context.Context, req *trustdomainv1.BatchCreateFederationRelationshipRequest) (*trustdomainv1.BatchCreateFederationRelationshipResponse, error) {
+func (d *trustDomainService) BatchCreateFederationRelationship(_ context.Context,
+	req *trustdomainv1.BatchCreateFederationRelationshipRequest) (*trustdomainv1.BatchCreateFederationRelationshipResponse,
+	error) {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	resp := &trustdomainv1.BatchCreateFederationRelationshipResponse{}
@@ -215,7 +227,8 @@ func (d *trustDomainService) BatchCreateFederationRelationship(_ context.Context
 		result := &trustdomainv1.BatchCreateFederationRelationshipResponse_Result{Status: d.s.checkRelationship(in)}
 		if result.GetStatus() == nil && d.s.relations[name] != nil {
 			// Not AlreadyExists, as measured.
-			result.Status = failed(codes.Internal, "failed to create federation relationship: datastore-sql: UNIQUE constraint failed: federated_trust_domains.trust_domain")
+			result.Status = failed(codes.Internal,
+				"failed to create federation relationship: datastore-sql: UNIQUE constraint failed: federated_trust_domains.trust_domain")
 		}
 		if result.GetStatus() == nil {
 			d.s.store(in)
@@ -227,7 +240,9 @@ func (d *trustDomainService) BatchCreateFederationRelationship(_ context.Context
 }
 
 // BatchUpdateFederationRelationship implements trustdomainv1.TrustDomainServer.
-func (d *trustDomainService) BatchUpdateFederationRelationship(_ context.Context, req *trustdomainv1.BatchUpdateFederationRelationshipRequest) (*trustdomainv1.BatchUpdateFederationRelationshipResponse, error) {
+func (d *trustDomainService) BatchUpdateFederationRelationship(_ context.Context,
+	req *trustdomainv1.BatchUpdateFederationRelationshipRequest) (*trustdomainv1.BatchUpdateFederationRelationshipResponse,
+	error) {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	resp := &trustdomainv1.BatchUpdateFederationRelationshipResponse{}
@@ -253,7 +268,9 @@ func (d *trustDomainService) BatchUpdateFederationRelationship(_ context.Context
 
 // BatchDeleteFederationRelationship implements trustdomainv1.TrustDomainServer. The bundle
 // stays.
-func (d *trustDomainService) BatchDeleteFederationRelationship(_ context.Context, req *trustdomainv1.BatchDeleteFederationRelationshipRequest) (*trustdomainv1.BatchDeleteFederationRelationshipResponse, error) {
+func (d *trustDomainService) BatchDeleteFederationRelationship(_ context.Context,
+	req *trustdomainv1.BatchDeleteFederationRelationshipRequest) (*trustdomainv1.BatchDeleteFederationRelationshipResponse,
+	error) {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	resp := &trustdomainv1.BatchDeleteFederationRelationshipResponse{}
@@ -263,13 +280,15 @@ func (d *trustDomainService) BatchDeleteFederationRelationship(_ context.Context
 			st = failed(codes.NotFound, "federation relationship does not exist")
 		}
 		delete(d.s.relations, name)
-		resp.Results = append(resp.Results, &trustdomainv1.BatchDeleteFederationRelationshipResponse_Result{Status: st, TrustDomain: name})
+		resp.Results = append(resp.Results,
+			&trustdomainv1.BatchDeleteFederationRelationshipResponse_Result{Status: st, TrustDomain: name})
 	}
 	return resp, nil
 }
 
 // RefreshBundle implements trustdomainv1.TrustDomainServer.
-func (d *trustDomainService) RefreshBundle(_ context.Context, req *trustdomainv1.RefreshBundleRequest) (*emptypb.Empty, error) {
+func (d *trustDomainService) RefreshBundle(_ context.Context,
+	req *trustdomainv1.RefreshBundleRequest) (*emptypb.Empty, error) {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
 	if d.s.relations[req.GetTrustDomain()] == nil {
@@ -299,7 +318,8 @@ func (s *Server) checkRelationship(r *types.FederationRelationship) *types.Statu
 	case r.GetBundleEndpointProfile() == nil:
 		return failed(codes.InvalidArgument, "bundle endpoint profile is required")
 	case r.GetTrustDomainBundle() != nil && r.GetTrustDomainBundle().GetTrustDomain() != r.GetTrustDomain():
-		return failed(codes.InvalidArgument, "trust domain bundle does not match the trust domain of the federation relationship")
+		return failed(codes.InvalidArgument,
+			"trust domain bundle does not match the trust domain of the federation relationship")
 	}
 	if p := r.GetHttpsSpiffe(); p != nil {
 		if _, err := spiffeid.FromString(p.GetEndpointSpiffeId()); err != nil {
@@ -310,7 +330,8 @@ func (s *Server) checkRelationship(r *types.FederationRelationship) *types.Statu
 }
 
 // maskRelationship returns what mask lets through, with the bundle. The caller holds mu.
-func (s *Server) maskRelationship(r *types.FederationRelationship, mask *types.FederationRelationshipMask) *types.FederationRelationship {
+func (s *Server) maskRelationship(r *types.FederationRelationship,
+	mask *types.FederationRelationshipMask) *types.FederationRelationship {
 	whole := proto.CloneOf(r)
 	if b := s.federated[r.GetTrustDomain()]; b != nil {
 		whole.TrustDomainBundle = proto.CloneOf(b)

@@ -21,16 +21,19 @@ func newSpokeMetrics(r prometheus.Registerer) (*spokeMetrics, error) {
 			Name: "argomesh_redis_spoke_connections", Help: "Open connections of the hub to this spoke's redis.",
 		}),
 		bytes: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "argomesh_redis_spoke_bytes", Help: "Bytes of long values that are on their way from this spoke's redis to the hub.",
+			Name: "argomesh_redis_spoke_bytes",
+			Help: "Bytes of long values that are on their way from this spoke's redis to the hub.",
 		}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "argomesh_redis_spoke_waiting", Help: "Reads of long values that wait until others have gone to the hub.",
 		}),
 		mismatch: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "argomesh_redis_spoke_format_mismatch", Help: "1 while this spoke's argo cd keeps its cache in another format than the agent is configured for.",
+			Name: "argomesh_redis_spoke_format_mismatch",
+			Help: "1 while this spoke's argo cd keeps its cache in another format than the agent is configured for.",
 		}),
 		commands: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "argomesh_redis_spoke_commands_total", Help: "Commands of the hub by result: ok, denied, another format, or failed.",
+			Name: "argomesh_redis_spoke_commands_total",
+			Help: "Commands of the hub by result: ok, denied, another format, or failed.",
 		}, []string{"result"}),
 	}
 	if r == nil {

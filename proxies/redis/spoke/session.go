@@ -119,7 +119,8 @@ func (c *spokeSession) serve(ctx context.Context) error {
 // ended is the end of what the hub says: nil when it said so, or said nothing more.
 func ended(err error) error {
 	var timeout net.Error
-	if errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, io.EOF) || errors.As(err, &timeout) && timeout.Timeout() {
+	if errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, io.EOF) ||
+		errors.As(err, &timeout) && timeout.Timeout() {
 		return nil
 	}
 	return err

@@ -81,7 +81,8 @@ func New(cfg Config) (*Spoke, error) {
 	if cfg.Dial == nil || cfg.Credentials == nil || cfg.Allow == nil {
 		return nil, errors.New("redis of the spoke: dial, credentials and allow are required")
 	}
-	if !appkey.IsFormat(cfg.Version) || cfg.Database < 0 || cfg.MaxConnections < 0 || cfg.MaxBytes < 0 || cfg.AnswerTimeout < 0 {
+	if !appkey.IsFormat(cfg.Version) || cfg.Database < 0 || cfg.MaxConnections < 0 || cfg.MaxBytes < 0 ||
+		cfg.AnswerTimeout < 0 {
 		return nil, errors.New("redis of the spoke: version, database or limits cannot be used")
 	}
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, 256)
@@ -91,7 +92,8 @@ func New(cfg Config) (*Spoke, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis of the spoke: metrics: %w", err)
 	}
-	return &Spoke{cfg: cfg, metrics: m, open: make(chan struct{}, cfg.MaxConnections), room: semaphore.NewWeighted(cfg.MaxBytes)}, nil
+	return &Spoke{cfg: cfg, metrics: m, open: make(chan struct{}, cfg.MaxConnections),
+		room: semaphore.NewWeighted(cfg.MaxBytes)}, nil
 }
 
 // format is how the keys end.

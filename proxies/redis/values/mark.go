@@ -140,7 +140,8 @@ func (t jsonText) skip(at int) int {
 		case ',', ':', ' ', '\n', '\t', '\r':
 			at++
 		default: // a number or a literal
-			for at < len(t) && t[at] != ',' && t[at] != '}' && t[at] != ']' && t[at] != ' ' && t[at] != '\n' && t[at] != '\t' && t[at] != '\r' {
+			for at < len(t) && t[at] != ',' && t[at] != '}' && t[at] != ']' && t[at] != ' ' && t[at] != '\n' && t[at] != '\t' &&
+				t[at] != '\r' {
 				at++
 			}
 		}

@@ -111,7 +111,8 @@ type Job struct {
 
 // New returns a plan that knows of no agent yet.
 func New(most int) *Plan {
-	return &Plan{Agents: map[identity.AgentName]*warmAgent{}, apps: map[appkey.Instance]*warmApp{}, under: map[identity.AgentName]bool{}, most: most}
+	return &Plan{Agents: map[identity.AgentName]*warmAgent{}, apps: map[appkey.Instance]*warmApp{},
+		under: map[identity.AgentName]bool{}, most: most}
 }
 
 // Connect takes note of a connection, and reports whether it is another one than before: then

@@ -14,7 +14,8 @@ import (
 )
 
 // verbs are the values of label verb; "other" stands for the rest.
-var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "head", "proxy", VerbNone}
+var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "head", "proxy",
+	VerbNone}
 
 // VerbNone is the verb of a call that was refused before it had one.
 const (
@@ -39,7 +40,8 @@ type Metrics struct {
 // ShowDials registers how many connections to the API server of a spoke are being made.
 func ShowDials(r prometheus.Registerer, room pool.Dials) error {
 	return r.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "argomesh_resource_dials", Help: "Connections to the spoke's API server that are being made, at most 32. More wait.",
+		Name: "argomesh_resource_dials",
+		Help: "Connections to the spoke's API server that are being made, at most 32. More wait.",
 	}, func() float64 { return float64(len(room)) }))
 }
 
@@ -51,35 +53,42 @@ func New(r prometheus.Registerer, side string, underWay func() float64) (*Metric
 	labels := prometheus.Labels{"side": side}
 	m := &Metrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "argomesh_resource_calls_total", Help: "Calls to the Kubernetes API of spokes that ended, by verb and class of status: 2xx, or none when the caller left before.",
+			Name:        "argomesh_resource_calls_total",
+			Help:        "Calls to the Kubernetes API of spokes that ended, by verb and class of status: 2xx, or none when the caller left before.",
 			ConstLabels: labels,
 		}, []string{"verb", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "argomesh_resource_call_seconds", Help: "Time from the begin of a call to its end, without watches, followed logs and upgraded connections.",
+			Name:    "argomesh_resource_call_seconds",
+			Help:    "Time from the begin of a call to its end, without watches, followed logs and upgraded connections.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16), ConstLabels: labels,
 		}, []string{"verb"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "argomesh_resource_bytes_total", Help: "Bytes of bodies and of upgraded connections, by direction as the caller sees it: sent or received.",
+			Name:        "argomesh_resource_bytes_total",
+			Help:        "Bytes of bodies and of upgraded connections, by direction as the caller sees it: sent or received.",
 			ConstLabels: labels,
 		}, []string{"direction"}),
 	}
 	m.Cut = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "argomesh_resource_answers_cut_total", Help: "Answers of spokes that did not come to their end, since they were longer than any, 16 MiB about one object and 128 MiB else, or could not be unpacked.",
+		Name:        "argomesh_resource_answers_cut_total",
+		Help:        "Answers of spokes that did not come to their end, since they were longer than any, 16 MiB about one object and 128 MiB else, or could not be unpacked.",
 		ConstLabels: labels,
 	})
 	m.Masked = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "argomesh_resource_masked_total", Help: "Answers about Secrets that were masked, by what became of them: told, too-much, no-room, not-masked when the agent is of a release that does not, or failed.",
+		Name:        "argomesh_resource_masked_total",
+		Help:        "Answers about Secrets that were masked, by what became of them: told, too-much, no-room, not-masked when the agent is of a release that does not, or failed.",
 		ConstLabels: labels,
 	}, []string{"result"})
 	for _, result := range secretread.Results() {
 		m.Masked.WithLabelValues(result)
 	}
 	m.Last = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "argomesh_resource_last_objects_total", Help: "Calls for one object of a spoke that is away, by what became of them: served as its Argo CD saw it last, unknown, refused when it is not what was asked for, or busy.",
+		Name:        "argomesh_resource_last_objects_total",
+		Help:        "Calls for one object of a spoke that is away, by what became of them: served as its Argo CD saw it last, unknown, refused when it is not what was asked for, or busy.",
 		ConstLabels: labels,
 	}, []string{"result"})
 	m.Learned = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "argomesh_resource_learned_kinds_total", Help: "API versions of the objects of Applications whose kinds are to be known while the spoke is away, by what became of that: known before, learned, refused, or failed.",
+		Name:        "argomesh_resource_learned_kinds_total",
+		Help:        "API versions of the objects of Applications whose kinds are to be known while the spoke is away, by what became of that: known before, learned, refused, or failed.",
 		ConstLabels: labels,
 	}, []string{"result"})
 	calls := prometheus.NewGaugeFunc(prometheus.GaugeOpts{

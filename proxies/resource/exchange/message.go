@@ -98,7 +98,8 @@ const (
 // stripped are headers that do not pass: credentials, whom a proxy takes the caller
 // for, what a proxy or an audit on the way noted, and what changes how a message is sent.
 var stripped = []string{
-	"Authorization", "Cookie", "Expect", "Forwarded", "Idempotency-Key", "X-Idempotency-Key", "X-Real-Ip", "X-Request-Id", "Baggage",
+	"Authorization", "Cookie", "Expect", "Forwarded", "Idempotency-Key", "X-Idempotency-Key", "X-Real-Ip", "X-Request-Id",
+	"Baggage",
 	"Audit-Id", // an API server takes it for the id of its own record
 }
 
@@ -149,7 +150,8 @@ func isStripped(name string) bool {
 func StripAnswer(h http.Header) {
 	for name := range h {
 		canonical := http.CanonicalHeaderKey(name)
-		if strings.HasPrefix(canonical, headerOurs) || slices.Contains([]string{"Set-Cookie", "Alt-Svc", "Strict-Transport-Security"}, canonical) {
+		if strings.HasPrefix(canonical, headerOurs) ||
+			slices.Contains([]string{"Set-Cookie", "Alt-Svc", "Strict-Transport-Security"}, canonical) {
 			delete(h, name)
 		}
 	}
@@ -173,7 +175,8 @@ func IsLong(request access.Request, target *url.URL, upgrade string) bool {
 // own.
 func Moves(status int) bool {
 	switch status {
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect,
+		http.StatusPermanentRedirect:
 		return true
 	}
 	return false

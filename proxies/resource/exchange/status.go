@@ -60,7 +60,8 @@ func TooMany(message string) *metav1.Status {
 
 // Unauthorized is the answer to a call without a token of an agent.
 func Unauthorized() *metav1.Status {
-	return access.Failure(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "argomesh hub: the call has no valid token of an agent")
+	return access.Failure(http.StatusUnauthorized, metav1.StatusReasonUnauthorized,
+		"argomesh hub: the call has no valid token of an agent")
 }
 
 // Forbidden is the answer to a caller who is known, and not for whom it calls.
@@ -75,5 +76,6 @@ func BadRequest(err error) *metav1.Status {
 
 // slowCaller is the answer to a caller whose body does not come.
 func slowCaller() *metav1.Status {
-	return access.Failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "argomesh: the body of the call did not come in time")
+	return access.Failure(http.StatusRequestTimeout, metav1.StatusReasonTimeout,
+		"argomesh: the body of the call did not come in time")
 }

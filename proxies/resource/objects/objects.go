@@ -58,7 +58,8 @@ func New(config *rest.Config) (*Reader, error) {
 }
 
 // Object implements access.Objects.
-func (o *Reader) Object(ctx context.Context, resource schema.GroupVersionResource, name types.NamespacedName) (*metav1.PartialObjectMetadata, error) {
+func (o *Reader) Object(ctx context.Context, resource schema.GroupVersionResource,
+	name types.NamespacedName) (*metav1.PartialObjectMetadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, objectTime)
 	defer cancel()
 	object, err := o.metadata.Resource(resource).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
@@ -67,7 +68,8 @@ func (o *Reader) Object(ctx context.Context, resource schema.GroupVersionResourc
 	}
 	// The API server names the kind of an answer, PartialObjectMetadata, and not that
 	// of the object.
-	kind, err := o.find(ctx, resource.GroupVersion(), func(r metav1.APIResource) bool { return r.Name == resource.Resource })
+	kind, err := o.find(ctx, resource.GroupVersion(),
+		func(r metav1.APIResource) bool { return r.Name == resource.Resource })
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +78,8 @@ func (o *Reader) Object(ctx context.Context, resource schema.GroupVersionResourc
 }
 
 // Owner implements access.Objects.
-func (o *Reader) Owner(ctx context.Context, namespace string, reference metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
+func (o *Reader) Owner(ctx context.Context, namespace string,
+	reference metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
 	version, err := schema.ParseGroupVersion(reference.APIVersion)
 	if err != nil {
 		return nil, fmt.Errorf("owner reference: %w", err)
@@ -90,7 +93,8 @@ func (o *Reader) Owner(ctx context.Context, namespace string, reference metav1.O
 	if !kind.Namespaced {
 		namespace = ""
 	}
-	object, err := o.metadata.Resource(version.WithResource(kind.Name)).Namespace(namespace).Get(ctx, reference.Name, metav1.GetOptions{})
+	object, err := o.metadata.Resource(version.WithResource(kind.Name)).Namespace(namespace).
+		Get(ctx, reference.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +103,8 @@ func (o *Reader) Owner(ctx context.Context, namespace string, reference metav1.O
 }
 
 // find returns the resource of an API version that is meant.
-func (o *Reader) find(ctx context.Context, version schema.GroupVersion, is func(metav1.APIResource) bool) (metav1.APIResource, error) {
+func (o *Reader) find(ctx context.Context, version schema.GroupVersion,
+	is func(metav1.APIResource) bool) (metav1.APIResource, error) {
 	for _, oldest := range []time.Duration{kindsTime, kindsAge} {
 		kinds, err := o.kindsOf(ctx, version, oldest)
 		if err != nil {
@@ -114,7 +119,8 @@ func (o *Reader) find(ctx context.Context, version schema.GroupVersion, is func(
 
 // kindsOf returns the resources of an API version, as they were no longer ago than
 // oldest. The caller does not change them.
-func (o *Reader) kindsOf(ctx context.Context, version schema.GroupVersion, oldest time.Duration) ([]metav1.APIResource, error) {
+func (o *Reader) kindsOf(ctx context.Context, version schema.GroupVersion,
+	oldest time.Duration) ([]metav1.APIResource, error) {
 	o.mu.Lock()
 	known, found := o.kinds[version]
 	o.mu.Unlock()

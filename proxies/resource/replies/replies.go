@@ -148,7 +148,8 @@ func New(cfg Config) (*Replies, error) {
 // version and the kinds of an API server.
 func KeyOf(agent identity.AgentName, uid string, request access.Request, target *url.URL, h http.Header) (Key, bool) {
 	accept, known := mediatype.AcceptOf(h["Accept"])
-	if !known || request.Method != http.MethodGet || request.IsResource() || !request.Impersonate.IsZero() || !describes(request.Path) ||
+	if !known || request.Method != http.MethodGet || request.IsResource() || !request.Impersonate.IsZero() ||
+		!describes(request.Path) ||
 		len(target.RawQuery)+len(target.Path) > maxReplyKey || h.Get("Upgrade") != "" || h.Get("Range") != "" {
 		return Key{}, false
 	}
@@ -199,7 +200,8 @@ func (r *Replies) Observe(key Key, own bool, res *http.Response, now time.Time) 
 	}
 	coding := res.Header.Get("Content-Encoding")
 	etag := res.Header.Get("Etag")
-	if (coding != "" && coding != "gzip") || res.ContentLength > maxReply || len(etag) > maxReplyTag || len(res.Header.Get("Content-Type")) > maxReplyTag {
+	if (coding != "" && coding != "gzip") || res.ContentLength > maxReply || len(etag) > maxReplyTag ||
+		len(res.Header.Get("Content-Type")) > maxReplyTag {
 		r.metrics.results.WithLabelValues(replyNotStored).Inc()
 		return
 	}
@@ -385,7 +387,9 @@ func (r *Replies) Serve(w http.ResponseWriter, req *http.Request, key Key, warni
 	}
 	defer body.Close()
 	h := w.Header()
-	h.Set("Warning", fmt.Sprintf(`299 - "agent %s %s: this is its last known reply, of %s"`, key.Agent, warning, known.at.UTC().Format(time.RFC3339)))
+	h.Set("Warning",
+		fmt.Sprintf(`299 - "agent %s %s: this is its last known reply, of %s"`, key.Agent, warning, known.at.UTC().
+			Format(time.RFC3339)))
 	if known.kind != "" {
 		h.Set("Content-Type", known.kind)
 	}

@@ -73,7 +73,8 @@ func Of(r access.Request, target *url.URL, header http.Header) (*Call, *metav1.S
 			"argomesh: masked Secrets come as application/json, or as a Table or the metadata of meta.k8s.io/v1 in JSON")
 	}
 	if !selectsShown(r.FieldSelector) {
-		return nil, exchange.BadRequest(errors.New("masked Secrets are selected by metadata.name, metadata.namespace and type alone"))
+		return nil,
+			exchange.BadRequest(errors.New("masked Secrets are selected by metadata.name, metadata.namespace and type alone"))
 	}
 	return m, nil
 }
@@ -91,7 +92,8 @@ func selectsShown(text string) bool {
 
 // maskedOptions are what is passed on of the options of a call.
 var maskedOptions = []string{
-	"fieldSelector", "labelSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch", "timeout", "timeoutSeconds",
+	"fieldSelector", "labelSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch", "timeout",
+	"timeoutSeconds",
 }
 
 // Target is where the call goes: with the options that say which Secrets, and no others.
@@ -110,7 +112,8 @@ func (m *Call) Target(target *url.URL) *url.URL {
 // Ask has the answer come in one form, as a whole.
 func (m *Call) Ask(header http.Header, kind string) {
 	header.Set("Accept", kind)
-	for _, name := range []string{"Accept-Encoding", "If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since", "If-Range", "Range"} {
+	for _, name := range []string{"Accept-Encoding", "If-None-Match", "If-Modified-Since", "If-Match",
+		"If-Unmodified-Since", "If-Range", "Range"} {
 		header.Del(name)
 	}
 }
@@ -128,7 +131,8 @@ type Masker struct {
 
 // NewMasker counts answers by Results, and lets one agent have ofAgent bytes of outlines.
 func NewMasker(answers *prometheus.CounterVec, ofAgent int) *Masker {
-	return &Masker{answers: answers, reading: make(chan struct{}, maskReads), mine: ofAgent, of: map[identity.AgentName]int{}}
+	return &Masker{answers: answers, reading: make(chan struct{}, maskReads), mine: ofAgent,
+		of: map[identity.AgentName]int{}}
 }
 
 // FromServer masks the answer of an API server.
@@ -173,7 +177,8 @@ func isPlainly(res *http.Response, kind string) bool {
 }
 
 // answer puts what is told of Secrets, or of a failure, in place of an answer.
-func (k *Masker) answer(m *Call, res *http.Response, itself bool, read func(io.Reader) (*masking.Outlines, error)) error {
+func (k *Masker) answer(m *Call, res *http.Response, itself bool,
+	read func(io.Reader) (*masking.Outlines, error)) error {
 	body := res.Body
 	defer func() { _ = body.Close() }() // all of it was read, or it is of no use
 	late := time.AfterFunc(maskTime, func() { _ = body.Close() })
@@ -199,7 +204,8 @@ func (k *Masker) answer(m *Call, res *http.Response, itself bool, read func(io.R
 		k.give(m.Agent, outlines.Size())
 		return err
 	}
-	replaceAnswer(res, m.Form.ContentType(), length, &maskedBody{ReadCloser: text, done: sync.OnceFunc(func() { k.give(m.Agent, outlines.Size()) })})
+	replaceAnswer(res, m.Form.ContentType(), length,
+		&maskedBody{ReadCloser: text, done: sync.OnceFunc(func() { k.give(m.Agent, outlines.Size()) })})
 	return nil
 }
 
@@ -236,7 +242,8 @@ func (b *maskedBody) Close() error {
 // told are the statuses whose messages repeat what the caller asked, or say what the
 // agent's account may not. What fails within an API server may quote what it read.
 var told = []int{
-	http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusGone, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests,
+	http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusGone, http.StatusRequestEntityTooLarge,
+	http.StatusTooManyRequests,
 }
 
 // tellFailure puts a Status with known fields in place of a failure. itself says that the
@@ -247,12 +254,14 @@ func tellFailure(res *http.Response, itself bool) error {
 		return err
 	}
 	var said metav1.Status
-	if _, err := jsonlimit.Check(text, jsonlimit.Limits{Depth: 32, Heap: 8 * maxMaskedStatus}); err != nil || len(text) > maxMaskedStatus ||
+	if _, err := jsonlimit.Check(text, jsonlimit.Limits{Depth: 32, Heap: 8 * maxMaskedStatus}); err != nil ||
+		len(text) > maxMaskedStatus ||
 		utiljson.Unmarshal(text, &said) != nil || said.Kind != "Status" {
 		said = metav1.Status{}
 	}
 	status := access.Failure(int32(res.StatusCode), metav1.StatusReasonUnknown, //nolint:gosec // three digits
-		"the API server of the spoke answered "+strconv.Itoa(res.StatusCode)+"; what else it says is not shown, since Secrets are masked")
+		"the API server of the spoke answered "+strconv.Itoa(res.StatusCode)+
+			"; what else it says is not shown, since Secrets are masked")
 	if itself || slices.Contains(told, res.StatusCode) {
 		status.Reason = said.Reason
 		status.Message = said.Message[:min(len(said.Message), maxMaskedWords)]
@@ -332,7 +341,8 @@ func Failure(side access.Side, err error) *metav1.Status {
 	switch {
 	case errors.Is(err, masking.ErrTooMuch):
 		return access.Failure(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
-			who+"these Secrets are more than can be masked at a time; ask for one by its name, or for fewer with limit, as kubectl does with --chunk-size")
+			who+
+				"these Secrets are more than can be masked at a time; ask for one by its name, or for fewer with limit, as kubectl does with --chunk-size")
 	case errors.Is(err, errMaskRoom):
 		return exchange.TooMany(who + errMaskRoom.Error())
 	case errors.Is(err, masking.ErrNoSecrets):

@@ -94,7 +94,8 @@ func ownGroups(text []byte) ([]byte, error) {
 		if err := json.Unmarshal(text, &list); err != nil {
 			return nil, err
 		}
-		list.Items = slices.DeleteFunc(list.Items, func(g apidiscovery.APIGroupDiscovery) bool { return !access.IsOwnGroup(g.Name) })
+		list.Items = slices.DeleteFunc(list.Items,
+			func(g apidiscovery.APIGroupDiscovery) bool { return !access.IsOwnGroup(g.Name) })
 		return json.Marshal(list)
 	}
 	return nil, errors.New("its kind is not that of a list of groups")

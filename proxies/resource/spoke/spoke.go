@@ -118,7 +118,8 @@ func New(cfg Config) (*Spoke, error) {
 		return nil, fmt.Errorf("live access: %w", err)
 	}
 	s.tracker = &access.Tracker{Objects: objects, Label: cfg.TrackingLabel}
-	if s.metrics, err = callmetrics.New(cfg.Metrics, "spoke", func() float64 { return float64(s.limiter.Count()) }); err != nil {
+	if s.metrics, err = callmetrics.New(cfg.Metrics, "spoke",
+		func() float64 { return float64(s.limiter.Count()) }); err != nil {
 		return nil, fmt.Errorf("live access: metrics: %w", err)
 	}
 	if err := showPace(cfg.Metrics, s.pace); err != nil {

@@ -53,7 +53,8 @@ func (v *spokeCall) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	target, err := url.ParseRequestURI(r.RequestURI)
 	if err != nil {
-		v.refuse(w, exchange.RuleMessage, exchange.BadRequest(errors.New("the target cannot be read"))) // Parse has read it before
+		// Parse has read it before
+		v.refuse(w, exchange.RuleMessage, exchange.BadRequest(errors.New("the target cannot be read")))
 		return
 	}
 	v.verb, v.long = request.Verb, exchange.IsLong(request, target, upgrade)
@@ -85,7 +86,8 @@ func (v *spokeCall) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v.entered = true
-	v.pass(w, r, forwarding{target: target, request: request, own: decision.OwnKinds, masked: masked, maskedHere: decision.Masked})
+	v.pass(w, r,
+		forwarding{target: target, request: request, own: decision.OwnKinds, masked: masked, maskedHere: decision.Masked})
 }
 
 // forwarding says what is passed on to the API server.

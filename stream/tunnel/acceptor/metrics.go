@@ -20,10 +20,12 @@ func newAcceptorMetrics(r prometheus.Registerer) (*acceptorMetrics, error) {
 			Name: "argomesh_tunnel_carriers", Help: "TCP connections to the principal that carry streams of the tunnel.",
 		}),
 		connects: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "argomesh_tunnel_streams_total", Help: "Streams of the tunnel that were opened, by gRPC code of what became of them.",
+			Name: "argomesh_tunnel_streams_total",
+			Help: "Streams of the tunnel that were opened, by gRPC code of what became of them.",
 		}, []string{"result"}),
 		accepts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "argomesh_tunnel_accepts_total", Help: "Connections that the principal asked for, by service and by what became of them.",
+			Name: "argomesh_tunnel_accepts_total",
+			Help: "Connections that the principal asked for, by service and by what became of them.",
 		}, []string{"service", "result"}),
 	}
 	return m, tunnel.Register(r, append(m.Collectors(), m.carriers, m.connects, m.accepts))

@@ -70,13 +70,14 @@ func (t *acceptorRun) stream(ctx context.Context, s *offered, tell chan<- news) 
 		return stopping(ctx)
 	}
 
-	c := tunnel.NewConn(stream.Spoke, t.cfg.Agent, welcome.Connection, tunnel.Pace{Heartbeat: t.cfg.Heartbeat, Silence: t.cfg.Silence}, g, func(err error) {
-		if err == nil {
-			_ = g.CloseSend() // the principal ends the call then
-			return
-		}
-		cancel(err)
-	})
+	c := tunnel.NewConn(stream.Spoke, t.cfg.Agent, welcome.Connection,
+		tunnel.Pace{Heartbeat: t.cfg.Heartbeat, Silence: t.cfg.Silence}, g, func(err error) {
+			if err == nil {
+				_ = g.CloseSend() // the principal ends the call then
+				return
+			}
+			cancel(err)
+		})
 	use, spent := context.WithCancel(life)
 	defer spent()
 	c.Hooks.Spent = spent
@@ -98,7 +99,8 @@ func (t *acceptorRun) stream(ctx context.Context, s *offered, tell chan<- news) 
 
 // shake says hello on a call, and takes the principal's, which is to prove itself against
 // the nonce.
-func (t *acceptorRun) shake(ctx context.Context, g grpc.BidiStreamingClient[streampb.Chunk, streampb.Chunk], nonce stream.Nonce) (tunnel.Hello, error) {
+func (t *acceptorRun) shake(ctx context.Context, g grpc.BidiStreamingClient[streampb.Chunk, streampb.Chunk],
+	nonce stream.Nonce) (tunnel.Hello, error) {
 	hello := tunnel.Hello{Agent: t.cfg.Agent, Nonce: nonce}
 	if err := g.Send(hello.Wire()); err != nil {
 		// io.EOF: the status is what Recv returns.

@@ -327,7 +327,8 @@ func (t *acceptorRun) backOff(err error, failed bool) {
 	t.pause.Reset(delay)
 	switch log := t.cfg.Log.With().AnErr("error", err).Stringer("retry_in", delay.Round(time.Millisecond)).Logger(); {
 	case errors.Is(err, call.ErrImpostor):
-		log.Error().Msg("the server did not prove that it is the principal, so it reaches nothing on this spoke; see principal.address and principal.spiffe_ids")
+		log.Error().
+			Msg("the server did not prove that it is the principal, so it reaches nothing on this spoke; see principal.address and principal.spiffe_ids")
 	case errors.Is(err, stream.ErrIncompatible):
 		log.Error().Msg("the principal has no tunnel that this agent understands; upgrade the older of the two")
 	case errors.Is(err, call.ErrBusy):

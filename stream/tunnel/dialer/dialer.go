@@ -411,7 +411,8 @@ func (s *service) Serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 	}
 	if hello.Agent != caller.Agent.Name {
 		return s.admission.Refuse(caller.Log, "mismatch",
-			fmt.Errorf("%w: the agent is configured as %q, but its SPIFFE ID is registered for another Agent", call.ErrMismatch, hello.Agent))
+			fmt.Errorf("%w: the agent is configured as %q, but its SPIFFE ID is registered for another Agent", call.ErrMismatch,
+				hello.Agent))
 	}
 	release, err := s.admission.Open(caller)
 	if err != nil {
@@ -435,11 +436,13 @@ func (s *service) Serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 }
 
 // serve answers with our proof, offers the stream until it is over, and returns it.
-func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chunk], caller call.Caller, proof call.Proof) *tunnel.Conn {
+func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chunk], caller call.Caller,
+	proof call.Proof) *tunnel.Conn {
 	d := s.dialer
 	ctx, cancel := context.WithCancel(g.Context())
 	defer cancel()
-	c := tunnel.NewConn(stream.Hub, caller.Agent.Name, uuid.NewString(), tunnel.Pace{Heartbeat: d.cfg.Heartbeat, Silence: d.cfg.Silence}, g,
+	c := tunnel.NewConn(stream.Hub, caller.Agent.Name, uuid.NewString(),
+		tunnel.Pace{Heartbeat: d.cfg.Heartbeat, Silence: d.cfg.Silence}, g,
 		func(error) { cancel() })
 	log := caller.Log.With().Str("connection", c.ID).Logger()
 	if d.cfg.Quota != nil {

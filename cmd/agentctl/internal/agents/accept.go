@@ -121,7 +121,8 @@ func acceptID(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured, i
 		if err != nil {
 			return err
 		}
-		_, err = h.Agents.Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "agentctl"})
+		_, err = h.Agents.Patch(ctx, obj.GetName(), types.MergePatchType, patch,
+			metav1.PatchOptions{FieldManager: "agentctl"})
 		if !apierrors.IsConflict(err) {
 			return err
 		}
@@ -163,7 +164,8 @@ func waitAccepted(ctx context.Context, h *cli.Hub, agent *v1alpha1.Agent, id str
 	case errors.Is(err, context.DeadlineExceeded) && away:
 		return fmt.Errorf("%s after %s: the agent is not connected; they happen when it is back", doing, timeout)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s after %s: check that the principal runs in namespace %s of the hub", doing, timeout, h.Namespace)
+		return fmt.Errorf("%s after %s: check that the principal runs in namespace %s of the hub", doing, timeout,
+			h.Namespace)
 	case err != nil:
 		return h.Explain(err, fmt.Sprintf("accept deletions of agent %q", agent.Name))
 	}
@@ -174,7 +176,8 @@ func waitAccepted(ctx context.Context, h *cli.Hub, agent *v1alpha1.Agent, id str
 func describeHeld(agent *v1alpha1.Agent) string {
 	held := agent.Status.DeletionsHeld
 	var b strings.Builder
-	fmt.Fprintf(&b, "Agent %s holds back %s since %s (%s)", agent.Name, deletions(held.Total), held.Since.UTC().Format(time.RFC3339), held.Reason)
+	fmt.Fprintf(&b, "Agent %s holds back %s since %s (%s)", agent.Name, deletions(held.Total), held.Since.UTC().
+		Format(time.RFC3339), held.Reason)
 	if held.Message != "" {
 		fmt.Fprintf(&b, ": %s", held.Message)
 	}

@@ -85,8 +85,10 @@ func newCreateCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 		},
 	}
 	c.output.AddFlag(cmd)
-	cli.AddEnumFlag(cmd, c.mode, "mode", "", "which side owns the Applications: managed (the hub) or autonomous (the spoke)")
-	cli.AddEnumFlag(cmd, c.dryRun, "dry-run", "", "client: only print what would be sent; server: let the hub check it and store nothing")
+	cli.AddEnumFlag(cmd, c.mode, "mode", "",
+		"which side owns the Applications: managed (the hub) or autonomous (the spoke)")
+	cli.AddEnumFlag(cmd, c.dryRun, "dry-run", "",
+		"client: only print what would be sent; server: let the hub check it and store nothing")
 	flags := cmd.Flags()
 	c.ask.settings.addFlags(cmd)
 	addPrincipalFlags(cmd, &c.ask.principal, &c.ask.principalID)
@@ -126,7 +128,8 @@ func (c *createCommand) run(ctx context.Context) error {
 		return err
 	}
 	if err := c.registerAll(ctx, identities); err != nil {
-		return fmt.Errorf("agent %q is %s, but its identity is not registered: %w; then do the same again", agent.Name, what, err)
+		return fmt.Errorf("agent %q is %s, but its identity is not registered: %w; then do the same again", agent.Name, what,
+			err)
 	}
 	if c.wait {
 		if stored, err = waitReady(ctx, h, stored, c.timeout); err != nil {
@@ -140,7 +143,8 @@ func (c *createCommand) run(ctx context.Context) error {
 }
 
 // store creates the Agent, or finds that it is there with the same spec.
-func (c *createCommand) store(ctx context.Context, h *cli.Hub, agent *v1alpha1.Agent, obj *unstructured.Unstructured) (*unstructured.Unstructured, string, error) {
+func (c *createCommand) store(ctx context.Context, h *cli.Hub, agent *v1alpha1.Agent,
+	obj *unstructured.Unstructured) (*unstructured.Unstructured, string, error) {
 	doing := fmt.Sprintf("create agent %q", agent.Name)
 	opts := metav1.CreateOptions{FieldManager: "agentctl", FieldValidation: metav1.FieldValidationStrict}
 	what := "created"
@@ -191,7 +195,8 @@ func (r wanted) sameAs(there *unstructured.Unstructured, want *v1alpha1.Agent) e
 	if len(differences) == 0 {
 		return nil
 	}
-	cure := fmt.Sprintf("change that with %q", strings.Join(append([]string{"agentctl agent set", want.Name}, r.settings.given()...), " "))
+	cure := fmt.Sprintf("change that with %q",
+		strings.Join(append([]string{"agentctl agent set", want.Name}, r.settings.given()...), " "))
 	if have.Spec.Mode != want.Spec.Mode {
 		cure = fmt.Sprintf("a mode cannot be changed, so \"agentctl agent delete %s\" comes first", want.Name)
 	}
@@ -211,14 +216,16 @@ func (r wanted) agent() (*v1alpha1.Agent, error) {
 	agent := &v1alpha1.Agent{
 		ObjectMeta: metav1.ObjectMeta{Name: name.String()},
 		Spec: v1alpha1.AgentSpec{
-			Mode: v1alpha1.AgentMode(r.mode), Identity: v1alpha1.AgentIdentity{SPIFFEIDs: ids}, DeletionPolicy: v1alpha1.DeletionOrphan,
+			Mode: v1alpha1.AgentMode(r.mode), Identity: v1alpha1.AgentIdentity{SPIFFEIDs: ids},
+			DeletionPolicy: v1alpha1.DeletionOrphan,
 		},
 	}
 	if err := r.settings.apply(name, &agent.Spec); err != nil {
 		return nil, err
 	}
 	if r.mode == "" {
-		return nil, errors.New("--mode is missing: managed when Applications are written on the hub, autonomous when on the spoke")
+		return nil,
+			errors.New("--mode is missing: managed when Applications are written on the hub, autonomous when on the spoke")
 	}
 	agent.SetGroupVersionKind(v1alpha1.AgentGroupVersionKind)
 	return agent, nil

@@ -52,9 +52,12 @@ func describeSets(ctx context.Context, h *cli.Hub, agent *v1alpha1.Agent) (strin
 	for _, set := range sets {
 		switch generators.Chooses(set, labels) {
 		case generators.Selected:
-			fmt.Fprintf(&out, "ApplicationSet %s/%s selects the cluster %s by its labels.\n", set.GetNamespace(), set.GetName(), agent.Name)
+			fmt.Fprintf(&out, "ApplicationSet %s/%s selects the cluster %s by its labels.\n", set.GetNamespace(), set.GetName(),
+				agent.Name)
 		case generators.MaybeSelected:
-			fmt.Fprintf(&out, "ApplicationSet %s/%s may select the cluster %s: that depends on what its other generators give.\n", set.GetNamespace(), set.GetName(), agent.Name)
+			fmt.Fprintf(&out,
+				"ApplicationSet %s/%s may select the cluster %s: that depends on what its other generators give.\n",
+				set.GetNamespace(), set.GetName(), agent.Name)
 		case generators.NotSelected:
 		}
 	}
@@ -74,11 +77,14 @@ func (r wanted) steps(agent *v1alpha1.Agent) (string, error) {
 	}
 	fmt.Fprintf(&out, "\n  helm install argomesh-agent %s --namespace argocd --values %s.yaml\n\n", agentChart, agent.Name)
 	if r.principal == "" || r.principalID == "" {
-		fmt.Fprintf(&out, "--principal and --principal-id fill in where the principal is, and who. The file alone prints\n  agentctl agent values %s --principal HOST:PORT --principal-id ID\n\n", agent.Name)
+		fmt.Fprintf(&out,
+			"--principal and --principal-id fill in where the principal is, and who. The file alone prints\n  agentctl agent values %s --principal HOST:PORT --principal-id ID\n\n", agent.Name)
 	}
 	if agent.Spec.Access == nil || !agent.Spec.Access.Enabled {
-		fmt.Fprintf(&out, "The hub has no live access to this spoke, which logs, trees and new Applications need:\n  agentctl agent set %s --access read\n\n", agent.Name)
+		fmt.Fprintf(&out,
+			"The hub has no live access to this spoke, which logs, trees and new Applications need:\n  agentctl agent set %s --access read\n\n", agent.Name)
 	}
-	fmt.Fprintf(&out, "Then, on the hub:\n  kubectl --namespace %s wait agent/%s --for=condition=Connected\n", agent.Namespace, agent.Name)
+	fmt.Fprintf(&out, "Then, on the hub:\n  kubectl --namespace %s wait agent/%s --for=condition=Connected\n",
+		agent.Namespace, agent.Name)
 	return out.String(), nil
 }

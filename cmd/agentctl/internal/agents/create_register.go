@@ -21,8 +21,10 @@ import (
 func (c *createCommand) addRegisterFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVar(&c.register, "register", false, "register the SPIFFE ID with SPIRE as well")
-	flags.StringVar(&c.spire.Rules.ExplicitPath, "register-kubeconfig", "", "with --register: kubeconfig of the cluster of spire-controller-manager (default that of the hub)")
-	flags.StringVar(&c.spire.Overrides.CurrentContext, "register-context", "", "with --register: context of that cluster (default that of the hub)")
+	flags.StringVar(&c.spire.Rules.ExplicitPath, "register-kubeconfig", "",
+		"with --register: kubeconfig of the cluster of spire-controller-manager (default that of the hub)")
+	flags.StringVar(&c.spire.Overrides.CurrentContext, "register-context", "",
+		"with --register: context of that cluster (default that of the hub)")
 	cli.Register(cmd, "register-context", c.spire.CompleteContexts)
 	c.registrar.AddFlags(cmd)
 }
@@ -33,7 +35,8 @@ func (c *createCommand) checkRegister(cmd *cobra.Command) error {
 		return nil
 	}
 	var err error
-	meaningless := slices.Concat(registration.WorkloadFlagNames, registration.ServerFlagNames, []string{"register-kubeconfig", "register-context"})
+	meaningless := slices.Concat(registration.WorkloadFlagNames, registration.ServerFlagNames,
+		[]string{"register-kubeconfig", "register-context"})
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if err == nil && slices.Contains(meaningless, f.Name) {
 			err = fmt.Errorf("--%s: it goes with --register, which registers the SPIFFE ID with SPIRE", f.Name)

@@ -109,7 +109,8 @@ func (c *deleteCommand) delete(ctx context.Context, h *cli.Hub, name string) (*v
 		agent.Spec.DeletionPolicy = policy
 	}
 	if c.cascade && !fleet.Cascades(agent) {
-		return nil, fmt.Errorf("%s: --cascade is for mode managed: the Applications of an autonomous agent belong to its spoke", doing)
+		return nil,
+			fmt.Errorf("%s: --cascade is for mode managed: the Applications of an autonomous agent belong to its spoke", doing)
 	}
 	if ok, err := c.agreed(ctx, h, obj, agent); err != nil || !ok {
 		return nil, prefixed(doing, err)
@@ -129,7 +130,8 @@ func (c *deleteCommand) delete(ctx context.Context, h *cli.Hub, name string) (*v
 
 // agreed returns whether a person agrees to deleting agent, which is obj with the policy that
 // a flag gave it. No one is asked when no workloads go that do not go already.
-func (c *deleteCommand) agreed(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured, agent *v1alpha1.Agent) (bool, error) {
+func (c *deleteCommand) agreed(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured,
+	agent *v1alpha1.Agent) (bool, error) {
 	before, err := cli.ParseAgent(obj)
 	if err != nil {
 		return false, err
@@ -142,7 +144,8 @@ func (c *deleteCommand) agreed(ctx context.Context, h *cli.Hub, obj *unstructure
 			return false, err
 		}
 	}
-	ok, err := cli.Consent(c.std, c.yes, fmt.Sprintf("Delete agent %q, and on its spoke all its Applications with their workloads?", agent.Name))
+	ok, err := cli.Consent(c.std, c.yes,
+		fmt.Sprintf("Delete agent %q, and on its spoke all its Applications with their workloads?", agent.Name))
 	if err == nil && !ok {
 		_, err = fmt.Fprintf(c.std.Err, "Cancelled, agent %s stays.\n", agent.Name)
 	}
@@ -151,7 +154,8 @@ func (c *deleteCommand) agreed(ctx context.Context, h *cli.Hub, obj *unstructure
 
 // describeCascade says what goes with a managed agent, as far as the hub shows it.
 func describeCascade(ctx context.Context, h *cli.Hub, agent *v1alpha1.Agent) string {
-	out := fmt.Sprintf("With agent %s go %s that it has, with their workloads on the spoke.\n", agent.Name, cli.Applications(int(agent.Status.Counts.Applications)))
+	out := fmt.Sprintf("With agent %s go %s that it has, with their workloads on the spoke.\n", agent.Name,
+		cli.Applications(int(agent.Status.Counts.Applications)))
 	var its []*unstructured.Unstructured
 	err := cli.EachOf(ctx, h.Applications, func(app *unstructured.Unstructured) error {
 		if goesTo(app, agent.Name) {
@@ -189,7 +193,8 @@ func (c *deleteCommand) policy() v1alpha1.DeletionPolicy {
 
 // carryOut gives obj the policy, and then deletes it unless someone has. The UID keeps
 // a new agent of the same name from being deleted for the one that was meant.
-func (c *deleteCommand) carryOut(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured, policy v1alpha1.DeletionPolicy) error {
+func (c *deleteCommand) carryOut(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured,
+	policy v1alpha1.DeletionPolicy) error {
 	uid, leaving := obj.GetUID(), obj.GetDeletionTimestamp() != nil
 	if have, _, _ := unstructured.NestedString(obj.Object, "spec", "deletionPolicy"); have != string(policy) {
 		patch, err := json.Marshal(map[string]any{
@@ -199,7 +204,8 @@ func (c *deleteCommand) carryOut(ctx context.Context, h *cli.Hub, obj *unstructu
 		if err != nil {
 			return err
 		}
-		_, err = h.Agents.Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "agentctl"})
+		_, err = h.Agents.Patch(ctx, obj.GetName(), types.MergePatchType, patch,
+			metav1.PatchOptions{FieldManager: "agentctl"})
 		if err != nil && !(leaving && apierrors.IsNotFound(err)) {
 			return err
 		}
@@ -226,12 +232,13 @@ func (c *deleteCommand) consequences(agent *v1alpha1.Agent) string {
 	if c.force {
 		forced = "Forced: the hub did not wait for the spoke. What a cascade did not delete there before goes on running.\n"
 	}
-	return forced + fmt.Sprintf("Nothing more on the spoke %s is touched: its Applications and workloads stay as they are.\n"+
-		"Stop the agent there, since the hub refuses it from now on. Then, on the spoke, make all of them its own:\n"+
-		"  kubectl -n argocd annotate applications.argoproj.io,appprojects.argoproj.io,secrets,configmaps --all %s- %s- %s-\n"+
-		"or release one by one, whose workloads stay:\n"+
-		"  argocd app delete NAME --cascade=false --core\n",
-		name, sourceAnnotation, sourceUIDAnnotation, principalUIDAnnotation)
+	return forced +
+		fmt.Sprintf("Nothing more on the spoke %s is touched: its Applications and workloads stay as they are.\n"+
+			"Stop the agent there, since the hub refuses it from now on. Then, on the spoke, make all of them its own:\n"+
+			"  kubectl -n argocd annotate applications.argoproj.io,appprojects.argoproj.io,secrets,configmaps --all %s- %s- %s-\n"+
+			"or release one by one, whose workloads stay:\n"+
+			"  argocd app delete NAME --cascade=false --core\n",
+			name, sourceAnnotation, sourceUIDAnnotation, principalUIDAnnotation)
 }
 
 // Annotations by which a spoke's agent knows the copies that the hub put there.

@@ -87,7 +87,8 @@ var (
 
 // untilAccepted opens the editor until the hub takes what it left, or it left
 // the same text again.
-func (c *editCommand) untilAccepted(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured, text []byte, file cli.EditFile) (*unstructured.Unstructured, error) {
+func (c *editCommand) untilAccepted(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured, text []byte,
+	file cli.EditFile) (*unstructured.Unstructured, error) {
 	before := editable(obj)
 	agent, err := cli.ParseAgent(obj)
 	if err != nil {
@@ -150,7 +151,8 @@ func readEdited(edited map[string]any, of *v1alpha1.Agent) (*v1alpha1.Agent, err
 // patchAgent makes the Agent on the hub differ by what differs between before and
 // after. It fails with errChanged when someone else changed what is in before;
 // the principal writing the status meanwhile is no harm.
-func patchAgent(ctx context.Context, h *cli.Hub, name string, before, after map[string]any) (*unstructured.Unstructured, error) {
+func patchAgent(ctx context.Context, h *cli.Hub, name string, before,
+	after map[string]any) (*unstructured.Unstructured, error) {
 	patch, err := mergePatch(before, after)
 	if err != nil {
 		return nil, err

@@ -144,7 +144,8 @@ func (c *getCommand) details(agent *v1alpha1.Agent) string {
 func describeConditions(agent *v1alpha1.Agent) string {
 	var b strings.Builder
 	for _, c := range agent.Status.Conditions {
-		if c.Reason == "AsExpected" || c.Reason == v1alpha1.ConditionConnected || c.Type == v1alpha1.ConditionDeletionsHeld && agent.Status.DeletionsHeld != nil {
+		if c.Reason == "AsExpected" || c.Reason == v1alpha1.ConditionConnected ||
+			c.Type == v1alpha1.ConditionDeletionsHeld && agent.Status.DeletionsHeld != nil {
 			continue
 		}
 		fmt.Fprintf(&b, "%s is %s since %s: %s", c.Type, c.Status, c.LastTransitionTime.UTC().Format(time.RFC3339), c.Reason)

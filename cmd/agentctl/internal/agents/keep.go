@@ -87,7 +87,8 @@ func (c *keepCommand) run(ctx context.Context, name, application string) error {
 		return err
 	}
 	if application != "" && len(going) > 1 {
-		return fmt.Errorf("%s: Applications of that name are in namespaces %s and %s: say NAMESPACE/%s", doing, going[0].GetNamespace(), going[1].GetNamespace(), application)
+		return fmt.Errorf("%s: Applications of that name are in namespaces %s and %s: say NAMESPACE/%s", doing,
+			going[0].GetNamespace(), going[1].GetNamespace(), application)
 	}
 	if ok, err := c.agreed(going, name); err != nil || !ok {
 		return err
@@ -98,7 +99,8 @@ func (c *keepCommand) run(ctx context.Context, name, application string) error {
 	if c.wait {
 		if err := waitLetGo(ctx, h, going, c.timeout); err != nil {
 			if errors.Is(err, context.DeadlineExceeded) {
-				return fmt.Errorf("%s: they are not gone after %s; they go when the agent is connected and has released its copies", doing, c.timeout)
+				return fmt.Errorf("%s: they are not gone after %s; they go when the agent is connected and has released its copies",
+					doing, c.timeout)
 			}
 			return cli.ExplainAPI(err, doing, "hub", h.Host)
 		}
@@ -117,7 +119,8 @@ func (c *keepCommand) agreed(going []*unstructured.Unstructured, agent string) (
 			return false, err
 		}
 	}
-	ok, err := cli.Consent(c.std, c.yes, fmt.Sprintf("Let %s of agent %q go without workloads?", cli.Applications(len(going)), agent))
+	ok, err := cli.Consent(c.std, c.yes,
+		fmt.Sprintf("Let %s of agent %q go without workloads?", cli.Applications(len(going)), agent))
 	if err != nil {
 		return false, fmt.Errorf("keep workloads of agent %q: %w", agent, err)
 	}

@@ -41,12 +41,14 @@ func (c *listCommand) strangers(ctx context.Context, h *cli.Hub) error {
 		t.Row([]string{"SPIFFE ID", "TIMES", "FIRST", "LAST"})
 	}
 	for _, s := range list {
-		t.Row([]string{s.ID.String(), strconv.FormatInt(s.Times, 10), s.First.Format(time.RFC3339), s.Last.Format(time.RFC3339)})
+		t.Row([]string{s.ID.String(), strconv.FormatInt(s.Times, 10), s.First.Format(time.RFC3339),
+			s.Last.Format(time.RFC3339)})
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(c.std.Err, "Register one that is yours with: agentctl agent create NAME --mode managed --spiffe-id ID, or agentctl agent edit NAME.")
+	_, err = fmt.Fprintln(c.std.Err,
+		"Register one that is yours with: agentctl agent create NAME --mode managed --spiffe-id ID, or agentctl agent edit NAME.")
 	return err
 }
 

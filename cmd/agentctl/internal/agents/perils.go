@@ -58,12 +58,17 @@ func (c agentChange) perils() []string {
 	if held == nil {
 		return out
 	}
-	if c.after.Annotations[v1alpha1.AcceptDeletionsAnnotation] == held.ID && c.before.Annotations[v1alpha1.AcceptDeletionsAnnotation] != held.ID {
-		out = append(out, fmt.Sprintf("the annotation %s lets %s happen that are held", v1alpha1.AcceptDeletionsAnnotation, deletions(held.Total)))
+	if c.after.Annotations[v1alpha1.AcceptDeletionsAnnotation] == held.ID &&
+		c.before.Annotations[v1alpha1.AcceptDeletionsAnnotation] != held.ID {
+		out = append(out,
+			fmt.Sprintf("the annotation %s lets %s happen that are held", v1alpha1.AcceptDeletionsAnnotation,
+				deletions(held.Total)))
 	}
 	before, after := fleet.CascadeHold(c.before), fleet.CascadeHold(c.after)
 	if held.WithWorkloads > 0 && before != 0 && (after == 0 || after > before) {
-		out = append(out, fmt.Sprintf("with cascadeHold %d instead of %d what is held need not wait any more: %s with workloads", after, before, deletions(held.WithWorkloads)))
+		out = append(out,
+			fmt.Sprintf("with cascadeHold %d instead of %d what is held need not wait any more: %s with workloads", after,
+				before, deletions(held.WithWorkloads)))
 	}
 	return out
 }
@@ -79,9 +84,11 @@ func (c agentChange) relabelPerils(name identity.AgentName, sets []*unstructured
 		who := set.GetNamespace() + "/" + set.GetName()
 		switch {
 		case generators.Chooses(set, is) != generators.Selected:
-			out = append(out, fmt.Sprintf("ApplicationSet %s may not select the cluster by its new labels, and deletes then what it made for it, with its workloads", who))
+			out = append(out,
+				fmt.Sprintf("ApplicationSet %s may not select the cluster by its new labels, and deletes then what it made for it, with its workloads", who))
 		case generators.ReadsLabels(set):
-			out = append(out, fmt.Sprintf("ApplicationSet %s makes Applications of the cluster's labels, and deletes those that it would not make of the new ones, with their workloads", who))
+			out = append(out,
+				fmt.Sprintf("ApplicationSet %s makes Applications of the cluster's labels, and deletes those that it would not make of the new ones, with their workloads", who))
 		}
 	}
 	return out
@@ -93,15 +100,19 @@ func perilsOf(ctx context.Context, h *cli.Hub, c agentChange) []string {
 	out := c.perils()
 	if gained := c.gains(); (c.letsIn() || len(gained) > 0) && c.after.Spec.Mode == v1alpha1.ModeManaged {
 		going, err := goingOf(ctx, h, c.after.Name, "")
-		fresh := slices.DeleteFunc(slices.Clone(going), func(app *unstructured.Unstructured) bool { return !slices.Contains(gained, app.GetNamespace()) })
+		fresh := slices.DeleteFunc(slices.Clone(going),
+			func(app *unstructured.Unstructured) bool { return !slices.Contains(gained, app.GetNamespace()) })
 		switch {
 		case apierrors.IsNotFound(err): // a hub without Argo CD
 		case err != nil:
 			out = append(out, "whether Applications wait to be deleted with their workloads cannot be read: "+cli.OneLine(err))
 		case c.letsIn() && len(going) > 0:
-			out = append(out, fmt.Sprintf("the agent may connect then, and delete with its workloads what waits for that: %s", namesOf(going)))
+			out = append(out,
+				fmt.Sprintf("the agent may connect then, and delete with its workloads what waits for that: %s", namesOf(going)))
 		case len(fresh) > 0:
-			out = append(out, fmt.Sprintf("the agent gets namespaces in which Applications wait to be deleted with their workloads: %s", namesOf(fresh)))
+			out = append(out,
+				fmt.Sprintf("the agent gets namespaces in which Applications wait to be deleted with their workloads: %s",
+					namesOf(fresh)))
 		}
 	}
 	if name, err := identity.ParseAgentName(c.after.Name); err == nil && c.relabels() {

@@ -58,7 +58,8 @@ func (c *releaseCommand) run(ctx context.Context, agent, application string) err
 		_, err := fmt.Fprintf(c.std.Err, "The hub shows no such Application or AppProject of agent %s.\n", agent)
 		return err
 	case application != "" && len(mirrors) > 1:
-		return fmt.Errorf("%s: Applications of that name are in namespaces %s and %s: say NAMESPACE/%s", doing, mirrors[0].GetNamespace(), mirrors[1].GetNamespace(), application)
+		return fmt.Errorf("%s: Applications of that name are in namespaces %s and %s: say NAMESPACE/%s", doing,
+			mirrors[0].GetNamespace(), mirrors[1].GetNamespace(), application)
 	}
 	if !c.yes {
 		for _, o := range mirrors {
@@ -67,7 +68,8 @@ func (c *releaseCommand) run(ctx context.Context, agent, application string) err
 			}
 		}
 	}
-	ok, err := cli.Consent(c.std, c.yes, fmt.Sprintf("Give %d mirrors of agent %q to the hub, which then shows the agent's no more?", len(mirrors), agent))
+	ok, err := cli.Consent(c.std, c.yes,
+		fmt.Sprintf("Give %d mirrors of agent %q to the hub, which then shows the agent's no more?", len(mirrors), agent))
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}

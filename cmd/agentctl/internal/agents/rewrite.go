@@ -54,7 +54,8 @@ func newRewriteCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&c.dryRun, "dry-run", false, "only print what would be written")
-	flags.BoolVar(&c.noController, "hub-has-no-controller", false, "write also what has the hub's own cluster: nothing on the hub deploys there")
+	flags.BoolVar(&c.noController, "hub-has-no-controller", false,
+		"write also what has the hub's own cluster: nothing on the hub deploys there")
 	flags.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
 	flags.BoolVar(&c.noHeaders, "no-headers", false, "print a table without its first line")
 	return cmd
@@ -84,7 +85,8 @@ func (c *rewriteCommand) run(ctx context.Context, name string) error {
 		return err
 	}
 	if agent.Spec.Mode != v1alpha1.ModeManaged {
-		return fmt.Errorf("%s: it is for mode managed: the Applications of an autonomous agent are written on its spoke", doing)
+		return fmt.Errorf("%s: it is for mode managed: the Applications of an autonomous agent are written on its spoke",
+			doing)
 	}
 	rules := rewriteRules{agent: agentName, noController: c.noController, namespaces: fleet.NamespacesOf(agent)}
 	found, err := rules.find(ctx, h)
@@ -127,7 +129,8 @@ func (c *rewriteCommand) agreed(found []*rewrite, agent string) (bool, error) {
 	if err := c.print(c.std.Err, found, "to be rewritten"); err != nil {
 		return false, err
 	}
-	ok, err := cli.Consent(c.std, c.yes, fmt.Sprintf("Make the cluster of agent %q the destination of %s?", agent, cli.Applications(n)))
+	ok, err := cli.Consent(c.std, c.yes,
+		fmt.Sprintf("Make the cluster of agent %q the destination of %s?", agent, cli.Applications(n)))
 	if err != nil {
 		return false, fmt.Errorf("rewrite destinations of agent %q: %w", agent, err)
 	}
@@ -163,13 +166,16 @@ func unfinished(h *cli.Hub, found []*rewrite, doing string) error {
 	for _, r := range found {
 		switch {
 		case r.failed != nil:
-			problems = append(problems, cli.ExplainAPI(r.failed, fmt.Sprintf("%s: Application %s/%s", doing, r.obj.GetNamespace(), r.obj.GetName()), "hub", h.Host))
+			problems = append(problems,
+				cli.ExplainAPI(r.failed, fmt.Sprintf("%s: Application %s/%s", doing, r.obj.GetNamespace(), r.obj.GetName()), "hub",
+					h.Host))
 		case r.left != "":
 			left++
 		}
 	}
 	if left > 0 {
-		problems = append(problems, fmt.Errorf("%s: %s of %d not written, for the reasons in the table", doing, cli.Applications(left), len(found)))
+		problems = append(problems,
+			fmt.Errorf("%s: %s of %d not written, for the reasons in the table", doing, cli.Applications(left), len(found)))
 	}
 	return errors.Join(problems...)
 }
@@ -205,7 +211,8 @@ func (r rewriteRules) judge(obj *unstructured.Unstructured) (*rewrite, error) {
 		Key: stream.ResourceKey{Kind: stream.Application, Namespace: obj.GetNamespace(), Name: obj.GetName()}, Raw: raw,
 	}, r.agent)
 	// The hub's own cluster has Applications that are no one's.
-	if !is || aliased.Alias == mapping.AliasHub && !aliased.Told && !slices.ContainsFunc(r.namespaces, func(m v1alpha1.MappedNamespace) bool { return m.Hub == obj.GetNamespace() }) {
+	if !is || aliased.Alias == mapping.AliasHub && !aliased.Told &&
+		!slices.ContainsFunc(r.namespaces, func(m v1alpha1.MappedNamespace) bool { return m.Hub == obj.GetNamespace() }) {
 		return nil, nil
 	}
 	out := &rewrite{obj: obj, destination: aliased.Destination}

@@ -39,9 +39,12 @@ func newRoleCommand(std cli.Streams) *cobra.Command {
 		RunE:    func(*cobra.Command, []string) error { return c.run() },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&c.config, "config", "", "the agent's YAML file; its namespace, mode, access, policy and mapping count")
-	flags.StringVar(&c.account, "service-account", "argomesh-agent", "name of the agent's service account, in the agent's namespace; the roles are called the same")
-	flags.BoolVar(&c.allGroups, "all-groups", false, `write rules with group "*" as they are, although RBAC then also grants what is switched off; the agent goes on refusing that`)
+	flags.StringVar(&c.config, "config", "",
+		"the agent's YAML file; its namespace, mode, access, policy and mapping count")
+	flags.StringVar(&c.account, "service-account", "argomesh-agent",
+		"name of the agent's service account, in the agent's namespace; the roles are called the same")
+	flags.BoolVar(&c.allGroups, "all-groups", false,
+		`write rules with group "*" as they are, although RBAC then also grants what is switched off; the agent goes on refusing that`)
 	cli.Register(cmd, "service-account", cobra.NoFileCompletions)
 	return cmd
 }
@@ -54,7 +57,8 @@ func (c *roleCommand) run() error {
 		return fmt.Errorf("--service-account %q: %s", c.account, problems[0])
 	}
 	all, err := config.Read(config.File{Program: "agent", Flag: "config", Path: c.config}, agentconfig.Default())
-	cfg := roles.Settings{Namespace: all.Namespace, Mode: all.Mode, Access: all.Access, Policy: all.Policy, Mapping: all.Mapping}
+	cfg := roles.Settings{Namespace: all.Namespace, Mode: all.Mode, Access: all.Access, Policy: all.Policy,
+		Mapping: all.Mapping}
 	if err == nil {
 		err = config.Validate(&cfg)
 	}

@@ -152,7 +152,8 @@ func (c *setCommand) set(ctx context.Context, h *cli.Hub, text string) error {
 
 // setSpec gives the Agent obj the spec of after, unless it is no longer as in before, to which
 // a person agreed. The principal writing the status meanwhile is no harm, but for what is held.
-func setSpec(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured, before, after *v1alpha1.Agent) (*unstructured.Unstructured, error) {
+func setSpec(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured, before,
+	after *v1alpha1.Agent) (*unstructured.Unstructured, error) {
 	was, err := specOf(before)
 	if err != nil {
 		return nil, err
@@ -170,7 +171,8 @@ func setSpec(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured, be
 		if err != nil {
 			return nil, err
 		}
-		stored, err := h.Agents.Patch(ctx, obj.GetName(), types.MergePatchType, body, metav1.PatchOptions{FieldManager: "agentctl", FieldValidation: metav1.FieldValidationStrict})
+		stored, err := h.Agents.Patch(ctx, obj.GetName(), types.MergePatchType, body,
+			metav1.PatchOptions{FieldManager: "agentctl", FieldValidation: metav1.FieldValidationStrict})
 		if !apierrors.IsConflict(err) {
 			return stored, err
 		}
@@ -181,7 +183,8 @@ func setSpec(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured, be
 		if err != nil {
 			return nil, err
 		}
-		if now.UID != before.UID || !reflect.DeepEqual(now.Spec, before.Spec) || (now.DeletionTimestamp == nil) != (before.DeletionTimestamp == nil) ||
+		if now.UID != before.UID || !reflect.DeepEqual(now.Spec, before.Spec) ||
+			(now.DeletionTimestamp == nil) != (before.DeletionTimestamp == nil) ||
 			holdID(now) != holdID(before) && holdID(now) != "" {
 			return nil, errors.New("it was changed on the hub meanwhile: do it again")
 		}

@@ -33,25 +33,35 @@ type settings struct {
 
 // settingFlags are the names of their flags, in the order in which a cure has them.
 var settingFlags = []string{
-	"spiffe-id", "trust-domain", "label", "access", "mapping", "child-applications", "project-roles", "adopt", "deletion-policy", "cascade-hold", "suspended",
+	"spiffe-id", "trust-domain", "label", "access", "mapping", "child-applications", "project-roles", "adopt",
+	"deletion-policy", "cascade-hold", "suspended",
 }
 
 func (s *settings) addFlags(cmd *cobra.Command) {
 	s.flags = cmd.Flags()
-	s.children = &cli.OneOf{Allowed: []string{string(v1alpha1.ChildApplicationsIgnore), string(v1alpha1.ChildApplicationsMirror)}}
+	s.children = &cli.OneOf{Allowed: []string{string(v1alpha1.ChildApplicationsIgnore),
+		string(v1alpha1.ChildApplicationsMirror)}}
 	s.roles = &cli.OneOf{Allowed: []string{string(v1alpha1.ProjectRolesIgnore), string(v1alpha1.ProjectRolesMirror)}}
 	s.policy = &cli.OneOf{Allowed: []string{string(v1alpha1.DeletionOrphan), string(v1alpha1.DeletionCascade)}}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&s.spiffeIDs, "spiffe-id", nil, "SPIFFE ID the agent may present; may be repeated")
-	flags.StringVar(&s.trustDomain, "trust-domain", "", "trust domain of the agent, whose SPIFFE ID is then spiffe://<trust domain>/argomesh/agent/<NAME>")
-	flags.StringArrayVar(&s.labels, "label", nil, "label key=value of the cluster Secret, for ApplicationSets, or key- for none; may be repeated")
-	flags.StringSliceVar(&s.access, "access", nil, "live access by the hub: off, or read and what else it may, such as read,writes,exec; rules and impersonation stay")
-	flags.StringArrayVar(&s.mapping, "mapping", nil, "namespace of the spoke and its namespace on the hub, spoke=hub, nothing before = for that of the spoke's Argo CD; may be repeated, and replaces all")
-	flags.StringArrayVar(&s.adopt, "adopt", nil, "objects of the hub that mirrors may take over, such as application/web-*; may be repeated, and replaces all")
-	cli.AddEnumFlag(cmd, s.children, "child-applications", "", "what the hub does about Applications of the spoke that it did not put there")
-	cli.AddEnumFlag(cmd, s.roles, "project-roles", "", "what the hub does about the roles of an autonomous agent's AppProjects")
+	flags.StringVar(&s.trustDomain, "trust-domain", "",
+		"trust domain of the agent, whose SPIFFE ID is then spiffe://<trust domain>/argomesh/agent/<NAME>")
+	flags.StringArrayVar(&s.labels, "label", nil,
+		"label key=value of the cluster Secret, for ApplicationSets, or key- for none; may be repeated")
+	flags.StringSliceVar(&s.access, "access", nil,
+		"live access by the hub: off, or read and what else it may, such as read,writes,exec; rules and impersonation stay")
+	flags.StringArrayVar(&s.mapping, "mapping", nil,
+		"namespace of the spoke and its namespace on the hub, spoke=hub, nothing before = for that of the spoke's Argo CD; may be repeated, and replaces all")
+	flags.StringArrayVar(&s.adopt, "adopt", nil,
+		"objects of the hub that mirrors may take over, such as application/web-*; may be repeated, and replaces all")
+	cli.AddEnumFlag(cmd, s.children, "child-applications", "",
+		"what the hub does about Applications of the spoke that it did not put there")
+	cli.AddEnumFlag(cmd, s.roles, "project-roles", "",
+		"what the hub does about the roles of an autonomous agent's AppProjects")
 	cli.AddEnumFlag(cmd, s.policy, "deletion-policy", "", "what deleting the Agent does to its spoke")
-	flags.Int32Var(&s.cascadeHold, "cascade-hold", v1alpha1.DefaultCascadeHold, "how many Applications may be asked to go with their workloads before they wait for a person; 0 for any number")
+	flags.Int32Var(&s.cascadeHold, "cascade-hold", v1alpha1.DefaultCascadeHold,
+		"how many Applications may be asked to go with their workloads before they wait for a person; 0 for any number")
 	flags.BoolVar(&s.suspended, "suspended", false, "refuse the agent's connections")
 	for _, name := range []string{"spiffe-id", "trust-domain", "label", "mapping", "adopt", "cascade-hold"} {
 		cli.Register(cmd, name, cobra.NoFileCompletions)
@@ -200,7 +210,8 @@ func accessSwitches() []accessSwitch {
 	}
 	secrets := func(name string, shown v1alpha1.SecretsShown) accessSwitch {
 		return accessSwitch{
-			name, func(a *v1alpha1.AgentAccess) bool { return a.Secrets.Shown == shown }, func(a *v1alpha1.AgentAccess, on bool) {
+			name, func(a *v1alpha1.AgentAccess) bool { return a.Secrets.Shown == shown },
+			func(a *v1alpha1.AgentAccess, on bool) {
 				switch {
 				case on:
 					a.Secrets.Shown = shown

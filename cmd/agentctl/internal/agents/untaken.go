@@ -29,6 +29,8 @@ func printUntaken(ctx context.Context, h *cli.Hub, w io.Writer) error {
 	if n == 1 {
 		applications, say = "Application", "says"
 	}
-	_, err = fmt.Fprintf(w, "\n%d %s of this hub that no agent takes: condition ArgomeshError %s why (kubectl get applications -A -o yaml)\n", n, applications, say)
+	_, err = fmt.Fprintf(w,
+		"\n%d %s of this hub that no agent takes: condition ArgomeshError %s why (kubectl get applications -A -o yaml)\n", n,
+		applications, say)
 	return err
 }

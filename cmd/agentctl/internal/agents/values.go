@@ -47,7 +47,8 @@ func newValuesCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 			case c.principal == "":
 				return fmt.Errorf("--principal is missing: host and port where the spoke reaches the principal: %s", cmd.UseLine())
 			case c.principalID == "":
-				return fmt.Errorf("--principal-id is missing: the SPIFFE ID of the principal, or of the gateway before it: %s", cmd.UseLine())
+				return fmt.Errorf("--principal-id is missing: the SPIFFE ID of the principal, or of the gateway before it: %s",
+					cmd.UseLine())
 			}
 			if err := checkPrincipal(c.principal, c.principalID); err != nil {
 				return err
@@ -60,8 +61,11 @@ func newValuesCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 }
 
 func addPrincipalFlags(cmd *cobra.Command, address, id *string) {
-	cmd.Flags().StringVar(address, "principal", "", "host and port where the spoke reaches the principal, for the values of its chart")
-	cmd.Flags().StringVar(id, "principal-id", "", "SPIFFE ID of the principal, or of the gateway before it, for those values")
+	cmd.Flags().
+		StringVar(address, "principal", "",
+			"host and port where the spoke reaches the principal, for the values of its chart")
+	cmd.Flags().
+		StringVar(id, "principal-id", "", "SPIFFE ID of the principal, or of the gateway before it, for those values")
 	for _, name := range []string{"principal", "principal-id"} {
 		cli.Register(cmd, name, cobra.NoFileCompletions)
 	}

@@ -25,7 +25,8 @@ var errGone = errors.New("it was deleted meanwhile")
 // waitReady waits until the principal has made the cluster Secret of obj, and
 // returns the Agent as it then is. A condition that waiting does not mend ends
 // it at once.
-func waitReady(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured, timeout time.Duration) (*unstructured.Unstructured, error) {
+func waitReady(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured,
+	timeout time.Duration) (*unstructured.Unstructured, error) {
 	var last *unstructured.Unstructured
 	err := watchAgent(ctx, h, obj.GetName(), timeout, func(seen *unstructured.Unstructured) (bool, error) {
 		if seen == nil || seen.GetUID() != obj.GetUID() {
@@ -43,7 +44,8 @@ func waitReady(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured, 
 	}
 	doing := fmt.Sprintf("agent %q is stored, but not ready", obj.GetName())
 	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, fmt.Errorf("%s after %s: check that the principal runs in namespace %s of the hub", doing, timeout, h.Namespace)
+		return nil, fmt.Errorf("%s after %s: check that the principal runs in namespace %s of the hub", doing, timeout,
+			h.Namespace)
 	}
 	return nil, h.Explain(err, doing)
 }
@@ -87,7 +89,8 @@ func waitGone(ctx context.Context, h *cli.Hub, agent *v1alpha1.Agent, timeout ti
 	case !errors.Is(err, context.DeadlineExceeded):
 		return h.Explain(err, doing)
 	case last == "":
-		return fmt.Errorf("%s after %s: check that the principal runs in namespace %s of the hub", doing, timeout, h.Namespace)
+		return fmt.Errorf("%s after %s: check that the principal runs in namespace %s of the hub", doing, timeout,
+			h.Namespace)
 	}
 	return fmt.Errorf("%s after %s: %s", doing, timeout, last)
 }
@@ -95,7 +98,8 @@ func waitGone(ctx context.Context, h *cli.Hub, agent *v1alpha1.Agent, timeout ti
 // watchAgent calls done with the Agent of that name, nil when there is none, now and
 // whenever it changes, until done says so or fails. A timeout of 0 means without
 // limit. It lives through restarts of the API server.
-func watchAgent(ctx context.Context, h *cli.Hub, name string, timeout time.Duration, done func(*unstructured.Unstructured) (bool, error)) error {
+func watchAgent(ctx context.Context, h *cli.Hub, name string, timeout time.Duration,
+	done func(*unstructured.Unstructured) (bool, error)) error {
 	ctx, cancel := watchtools.ContextWithOptionalTimeout(ctx, timeout)
 	defer cancel()
 	one := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
@@ -120,13 +124,14 @@ func watchAgent(ctx context.Context, h *cli.Hub, name string, timeout time.Durat
 		}
 		return done(nil)
 	}
-	_, err := watchtools.UntilWithSync(ctx, lw, &unstructured.Unstructured{}, absent, func(event watch.Event) (bool, error) {
-		seen, ok := event.Object.(*unstructured.Unstructured)
-		if !ok || event.Type == watch.Deleted {
-			return done(nil)
-		}
-		return done(seen)
-	})
+	_, err := watchtools.UntilWithSync(ctx, lw, &unstructured.Unstructured{}, absent,
+		func(event watch.Event) (bool, error) {
+			seen, ok := event.Object.(*unstructured.Unstructured)
+			if !ok || event.Type == watch.Deleted {
+				return done(nil)
+			}
+			return done(seen)
+		})
 	if ctxErr := ctx.Err(); err != nil && ctxErr != nil {
 		return ctxErr // however the watch put it
 	}

@@ -67,7 +67,8 @@ var errPrint = errors.New("cannot print")
 
 // isFinal reports whether asking again does not mend an error.
 func isFinal(err error) bool {
-	return errors.Is(err, errPrint) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err)
+	return errors.Is(err, errPrint) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) ||
+		apierrors.IsNotFound(err)
 }
 
 // list prints what is there, and returns from where to follow it.
@@ -155,7 +156,8 @@ func (w *agentWatch) print(table *metav1.Table) error {
 	if len(news) == 0 {
 		return nil
 	}
-	if err := w.tables.Print(&metav1.Table{TypeMeta: table.TypeMeta, ColumnDefinitions: w.columns, Rows: news}); err != nil {
+	if err := w.tables.Print(&metav1.Table{TypeMeta: table.TypeMeta, ColumnDefinitions: w.columns,
+		Rows: news}); err != nil {
 		return fmt.Errorf("%w: %w", errPrint, err)
 	}
 	return nil
@@ -217,7 +219,8 @@ func watchNames(ctx context.Context, std cli.Streams, h *cli.Hub, o *cli.Output,
 	if len(problems) > 0 {
 		return errors.Join(problems...)
 	}
-	return h.Explain(newAgentWatch(std, h, o, metav1.ListOptions{}, names...).Run(ctx), "watch "+v1alpha1.AgentResource.Resource)
+	return h.Explain(newAgentWatch(std, h, o, metav1.ListOptions{}, names...).
+		Run(ctx), "watch "+v1alpha1.AgentResource.Resource)
 }
 
 // watchUsage is the help of the flag.

@@ -30,7 +30,8 @@ func (h *Hub) Annotate(ctx context.Context, objects []*unstructured.Unstructured
 			if o.GetKind() == "AppProject" {
 				where = h.Projects
 			}
-			_, err = where.Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "agentctl"})
+			_, err = where.Namespace(o.GetNamespace()).
+				Patch(ctx, o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "agentctl"})
 			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // a conflict of its UID
 				return nil
 			}

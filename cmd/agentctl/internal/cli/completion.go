@@ -39,7 +39,8 @@ func (c *Connection) CompleteNames(cmd *cobra.Command, args []string, _ string) 
 }
 
 // CompleteName is CompleteNames for a command that takes one.
-func (c *Connection) CompleteName(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+func (c *Connection) CompleteName(cmd *cobra.Command, args []string,
+	prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

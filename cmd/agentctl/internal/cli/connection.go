@@ -49,8 +49,10 @@ var seldom = []string{
 // AddFlags adds the flags of a kubeconfig to the root command.
 func (c *Connection) AddFlags(root *cobra.Command) {
 	flags := root.PersistentFlags()
-	flags.StringVar(&c.Rules.ExplicitPath, "kubeconfig", "", "path of the kubeconfig of the hub (default $KUBECONFIG, then ~/.kube/config)")
-	flags.StringVarP(&c.Namespace, "namespace", "n", DefaultNamespace, "namespace of the hub's Argo CD, where the Agents live")
+	flags.StringVar(&c.Rules.ExplicitPath, "kubeconfig", "",
+		"path of the kubeconfig of the hub (default $KUBECONFIG, then ~/.kube/config)")
+	flags.StringVarP(&c.Namespace, "namespace", "n", DefaultNamespace,
+		"namespace of the hub's Argo CD, where the Agents live")
 	names := clientcmd.RecommendedConfigOverrideFlags("")
 	names.ContextOverrideFlags.Namespace = clientcmd.FlagInfo{}
 	names.CurrentContext.Description = "context of the kubeconfig"
@@ -72,7 +74,8 @@ func (c *Connection) loader() clientcmd.ClientConfig {
 // Config returns how to call the Kubernetes API. Nothing is contacted yet.
 func (c *Connection) Config() (*rest.Config, error) {
 	if _, err := clientcmd.ParseTimeout(c.Overrides.Timeout); err != nil {
-		return nil, fmt.Errorf("--request-timeout %q: seconds or a duration such as 5s or 2m is expected", c.Overrides.Timeout)
+		return nil, fmt.Errorf("--request-timeout %q: seconds or a duration such as 5s or 2m is expected",
+			c.Overrides.Timeout)
 	}
 	config, err := c.loader().ClientConfig()
 	if err != nil {
@@ -111,7 +114,8 @@ func (c *Connection) HubIn(namespace string) (*Hub, error) {
 }
 
 // ApplicationResource is Argo CD's.
-var ApplicationResource = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}
+var ApplicationResource = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1",
+	Resource: "applications"}
 
 // Hub is the Kubernetes API of the hub, as far as Agents are concerned.
 type Hub struct {

@@ -11,7 +11,8 @@ const (
 
 // AddDryRunFlag adds --dry-run, which alone shows the difference.
 func AddDryRunFlag(cmd *cobra.Command, dryRun *OneOf) {
-	AddEnumFlag(cmd, dryRun, "dry-run", "", "client: only print what would be written; server: print the difference from what is there, and store nothing")
+	AddEnumFlag(cmd, dryRun, "dry-run", "",
+		"client: only print what would be written; server: print the difference from what is there, and store nothing")
 	cmd.Flags().Lookup("dry-run").NoOptDefVal = DryRunServer
 }
 

@@ -44,10 +44,12 @@ func ExplainAPI(err error, doing, what, host string) error {
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%s: the %s at %s does not accept the credentials of the kubeconfig: log in again, or choose another --context or --user", doing, what, host)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s: %s; ask the %s's administrator for that right, or choose another --context or --user", doing, OneLine(err), what)
+		return fmt.Errorf("%s: %s; ask the %s's administrator for that right, or choose another --context or --user", doing,
+			OneLine(err), what)
 	case apierrors.IsConflict(err):
 		return fmt.Errorf("%s: another writer changed it meanwhile: run the command again", doing)
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &unreachable) && unreachable.Timeout(), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &unreachable) &&
+		unreachable.Timeout(), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
 		return fmt.Errorf("%s: the %s at %s did not answer in time: check it, or raise --request-timeout", doing, what, host)
 	case errors.As(err, &unreachable):
 		return fmt.Errorf("%s: the %s at %s cannot be reached: %s; check that it runs, or choose another with --kubeconfig or --context", doing, what, host, OneLine(unreachable.Err))
@@ -81,12 +83,14 @@ func IsCRDMissing(err error) bool {
 	if status == nil || status.Reason != metav1.StatusReasonNotFound {
 		return false
 	}
-	return status.Details == nil || status.Details.Name == "" || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	return status.Details == nil || status.Details.Name == "" ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 func isNamespaceMissing(err error) bool {
 	status := statusOf(err)
-	return status != nil && status.Reason == metav1.StatusReasonNotFound && status.Details != nil && status.Details.Kind == "namespaces"
+	return status != nil && status.Reason == metav1.StatusReasonNotFound && status.Details != nil &&
+		status.Details.Kind == "namespaces"
 }
 
 func statusOf(err error) *metav1.Status {

@@ -128,7 +128,8 @@ func (h *Hub) Table(ctx context.Context, name string, opts metav1.ListOptions) (
 
 // TableRequest asks for Agents as a table.
 func (h *Hub) TableRequest(opts metav1.ListOptions) *rest.Request {
-	return h.Rest.Get().NamespaceIfScoped(h.Namespace, h.Namespace != metav1.NamespaceAll).Resource(v1alpha1.AgentResource.Resource).
+	return h.Rest.Get().NamespaceIfScoped(h.Namespace, h.Namespace != metav1.NamespaceAll).
+		Resource(v1alpha1.AgentResource.Resource).
 		SetHeader("Accept", tableOf).
 		SpecificallyVersionedParams(&opts, metav1.ParameterCodec, metav1.SchemeGroupVersion)
 }
@@ -162,7 +163,8 @@ type TablePrinter struct {
 func (o *Output) Tables(w io.Writer) *TablePrinter {
 	return &TablePrinter{
 		output: o, tabs: printers.GetNewTabWriter(w),
-		p: printers.NewTablePrinter(printers.PrintOptions{NoHeaders: o.NoHeaders, Wide: o.Value == "wide", WithNamespace: o.AllNamespaces}),
+		p: printers.NewTablePrinter(printers.PrintOptions{NoHeaders: o.NoHeaders, Wide: o.Value == "wide",
+			WithNamespace: o.AllNamespaces}),
 	}
 }
 

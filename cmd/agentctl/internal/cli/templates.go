@@ -24,7 +24,8 @@ const (
 func ObjectFormats() []string {
 	return []string{
 		"json", "yaml", "name",
-		"jsonpath=TEMPLATE", "jsonpath-as-json=TEMPLATE", "jsonpath-file=FILE", "go-template=TEMPLATE", "go-template-file=FILE",
+		"jsonpath=TEMPLATE", "jsonpath-as-json=TEMPLATE", "jsonpath-file=FILE", "go-template=TEMPLATE",
+		"go-template-file=FILE",
 		customColumns + "=COLUMNS", customColumnsFile + "=FILE",
 	}
 }

@@ -19,7 +19,8 @@ import (
 )
 
 // applicationSetResource is Argo CD's.
-var applicationSetResource = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applicationsets"}
+var applicationSetResource = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1",
+	Resource: "applicationsets"}
 
 // Choice is whether an ApplicationSet selects a cluster.
 type Choice int
@@ -96,7 +97,8 @@ func DeletesWorkloads(set *unstructured.Unstructured) bool {
 // it may generate another Application when one changes.
 func ReadsLabels(set *unstructured.Unstructured) bool {
 	spec, err := json.Marshal(set.Object["spec"])
-	return err != nil || strings.Contains(string(spec), "metadata.labels") || strings.Contains(string(spec), ".metadata") // of text and of Go templates
+	// of text and of Go templates
+	return err != nil || strings.Contains(string(spec), "metadata.labels") || strings.Contains(string(spec), ".metadata")
 }
 
 // List returns the ApplicationSets of the hub, of all namespaces; none where Argo CD has no such

@@ -57,7 +57,8 @@ type seen struct {
 
 func placementOf(app *unstructured.Unstructured) fleet.Placement {
 	text := func(path ...string) string { s, _, _ := unstructured.NestedString(app.Object, path...); return s }
-	return fleet.Placement{Namespace: app.GetNamespace(), Name: text("spec", "destination", "name"), Server: text("spec", "destination", "server")}
+	return fleet.Placement{Namespace: app.GetNamespace(), Name: text("spec", "destination", "name"),
+		Server: text("spec", "destination", "server")}
 }
 
 func (m mapped) see(app *unstructured.Unstructured, projects admission.HubProjects) seen {
@@ -98,7 +99,8 @@ func (m move) does() string {
 // movesOf returns what moves when a hub maps by after and no longer by before, by name, and
 // how many Applications of agents stay where they are. No two meet in one place: the Agent
 // CRD refuses two namespaces of the hub for one of the spoke.
-func movesOf(apps []*unstructured.Unstructured, before, after mapped, projects admission.HubProjects) (moves []move, stay int) {
+func movesOf(apps []*unstructured.Unstructured, before, after mapped,
+	projects admission.HubProjects) (moves []move, stay int) {
 	for _, app := range apps {
 		was, is := before.see(app, projects), after.see(app, projects)
 		if was.at == (spot{}) && is.at == (spot{}) {
@@ -109,7 +111,8 @@ func movesOf(apps []*unstructured.Unstructured, before, after mapped, projects a
 		case is.at == spot{}:
 			m.lost = after.nobodys(app)
 		case was.at != is.at && is.barred != "":
-			m.lost = "its AppProject keeps it on the hub, so it would leave the one place and not come to the other: " + is.barred
+			m.lost = "its AppProject keeps it on the hub, so it would leave the one place and not come to the other: " +
+				is.barred
 		case was.at != is.at && was.busy != "":
 			m.lost = was.busy + ": wait until that is over"
 		}

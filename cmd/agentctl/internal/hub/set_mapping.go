@@ -96,7 +96,8 @@ func (c *setMappingCommand) run(ctx context.Context, to hubstate.Mapping) error 
 	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("%s: there is no ConfigMap %s in namespace %s, so no principal has started on this hub: "+
-			"set mapping.by of the principal before it does, or say which hub is meant by --context", doing, hubstate.ConfigMap, cfg.Namespace)
+			"set mapping.by of the principal before it does, or say which hub is meant by --context", doing, hubstate.ConfigMap,
+			cfg.Namespace)
 	case err != nil:
 		return cli.ExplainAPI(err, doing, "hub", rest.Host)
 	case kept.Mapping == "":
@@ -117,12 +118,14 @@ func (c *setMappingCommand) run(ctx context.Context, to hubstate.Mapping) error 
 		return err
 	}
 	if lost := slices.DeleteFunc(slices.Clone(moves), func(m move) bool { return m.lost == "" }); len(lost) > 0 {
-		return fmt.Errorf("%s: %s would be lost to its agent, for the reasons in the table", doing, cli.Applications(len(lost)))
+		return fmt.Errorf("%s: %s would be lost to its agent, for the reasons in the table", doing,
+			cli.Applications(len(lost)))
 	}
 	if c.dryRun {
 		return nil
 	}
-	if ok, err := cli.Consent(c.std, c.yes, fmt.Sprintf("Map by %s, and move %s?", to, cli.Applications(len(moves)))); err != nil || !ok {
+	if ok, err := cli.Consent(c.std, c.yes,
+		fmt.Sprintf("Map by %s, and move %s?", to, cli.Applications(len(moves)))); err != nil || !ok {
 		if err == nil {
 			_, err = fmt.Fprintf(c.std.Err, "Cancelled, the hub goes on mapping by %s.\n", kept.Mapping)
 		}
@@ -141,14 +144,16 @@ func (c *setMappingCommand) run(ctx context.Context, to hubstate.Mapping) error 
 // read reads the principal's configuration.
 func (c *setMappingCommand) read() (principalconfig.Config, error) {
 	if c.config == "" {
-		return principalconfig.Config{}, errors.New("--principal-config is missing: name the YAML file the principal runs with, which says which namespaces count")
+		return principalconfig.Config{},
+			errors.New("--principal-config is missing: name the YAML file the principal runs with, which says which namespaces count")
 	}
 	cfg, _, err := review.ReadPlanned(config.File{Program: "principal", Flag: "principal-config", Path: c.config},
 		principalconfig.Default(), "namespace", "mapping", "resource_proxy.url")
 	return cfg, err
 }
 
-func (c *setMappingCommand) moves(ctx context.Context, client dynamic.Interface, cfg principalconfig.Config, from, to hubstate.Mapping) ([]move, int, error) {
+func (c *setMappingCommand) moves(ctx context.Context, client dynamic.Interface, cfg principalconfig.Config, from,
+	to hubstate.Mapping) ([]move, int, error) {
 	agents, err := cli.ListAgents(ctx, c.conn, cfg.Namespace)
 	if err != nil {
 		return nil, 0, err
@@ -180,14 +185,18 @@ func (c *setMappingCommand) show(w io.Writer, moves []move, stay int, to hubstat
 	if err := tabs.Flush(); err != nil {
 		return err
 	}
-	notes := []string{fmt.Sprintf("By %s %s of managed agents would move, and %d would stay where they are.", to, cli.Applications(len(moves)), stay)}
+	notes := []string{fmt.Sprintf("By %s %s of managed agents would move, and %d would stay where they are.", to,
+		cli.Applications(len(moves)), stay)}
 	namespaces, leave := spokeNamespaces(moves), leavings(moves)
 	for _, agent := range sortedNames(namespaces) {
-		notes = append(notes, fmt.Sprintf("Agent %s has to admit them on its spoke: mapping.namespaces with %s, or what goes there is refused.", agent, strings.Join(namespaces[agent], ", ")))
+		notes = append(notes,
+			fmt.Sprintf("Agent %s has to admit them on its spoke: mapping.namespaces with %s, or what goes there is refused.",
+				agent, strings.Join(namespaces[agent], ", ")))
 	}
 	for _, agent := range sortedNames(leave) {
 		if leave[agent] > heldFrom {
-			notes = append(notes, fmt.Sprintf("Of agent %s %s leave their place at once. If that is more than a fifth of it, the agent holds it until you accept it: agentctl agent accept-deletions %s.", agent, cli.Applications(leave[agent]), agent))
+			notes = append(notes,
+				fmt.Sprintf("Of agent %s %s leave their place at once. If that is more than a fifth of it, the agent holds it until you accept it: agentctl agent accept-deletions %s.", agent, cli.Applications(leave[agent]), agent))
 		}
 	}
 	for _, note := range notes {
@@ -202,5 +211,6 @@ func (c *setMappingCommand) show(w io.Writer, moves []move, stay int, to hubstat
 const heldFrom = 10
 
 func sortedNames[T any](of map[identity.AgentName]T) []identity.AgentName {
-	return slices.SortedFunc(maps.Keys(of), func(a, b identity.AgentName) int { return strings.Compare(a.String(), b.String()) })
+	return slices.SortedFunc(maps.Keys(of),
+		func(a, b identity.AgentName) int { return strings.Compare(a.String(), b.String()) })
 }

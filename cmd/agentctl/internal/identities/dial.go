@@ -63,7 +63,8 @@ func (l *localIdentity) dial(ctx context.Context, socket string, e inspect.Expec
 		return d
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
-	source, stop, err := startSource(ctx, workload.Config{Socket: socket, SPIFFEID: e.SPIFFEID, Hint: e.Hint, Metrics: prometheus.NewRegistry()})
+	source, stop, err := startSource(ctx,
+		workload.Config{Socket: socket, SPIFFEID: e.SPIFFEID, Hint: e.Hint, Metrics: prometheus.NewRegistry()})
 	defer stop()
 	defer cancel()
 	if err != nil {

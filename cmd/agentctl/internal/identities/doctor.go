@@ -58,8 +58,12 @@ func newDoctorCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 	}
 	c.output.AddFlag(cmd)
 	c.local.addFlags(cmd)
-	cmd.Flags().StringVar(&c.config, "agent-config", "", "the agent's YAML file: what its policy refuses of what is on the spoke, through the spoke's Kubernetes API")
-	cmd.Flags().StringVar(&c.principalConfig, "principal-config", "", "the principal's YAML file: which Applications of managed agents the hub's AppProjects do not admit, through the hub's Kubernetes API")
+	cmd.Flags().
+		StringVar(&c.config, "agent-config", "",
+			"the agent's YAML file: what its policy refuses of what is on the spoke, through the spoke's Kubernetes API")
+	cmd.Flags().
+		StringVar(&c.principalConfig, "principal-config", "",
+			"the principal's YAML file: which Applications of managed agents the hub's AppProjects do not admit, through the hub's Kubernetes API")
 	return cmd
 }
 
@@ -67,7 +71,8 @@ func newDoctorCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 // judged may be where there is none.
 func (c *doctorCommand) looks() bool {
 	l := c.local
-	return c.config == "" && c.principalConfig == "" || l.socket != "" || os.Getenv(registration.SocketEnv) != "" || l.hub || l.principal != ""
+	return c.config == "" && c.principalConfig == "" || l.socket != "" || os.Getenv(registration.SocketEnv) != "" ||
+		l.hub || l.principal != ""
 }
 
 // ErrUnwell is how `agentctl identity doctor` ends when one of its findings is a problem.
@@ -92,7 +97,8 @@ func (c *doctorCommand) run(ctx context.Context) error {
 		found, failures = append(found, reviewed...), append(failures, reviewErr)
 	}
 	if cure := inspect.Cure(err); cure != "" {
-		found, err = append(found, inspect.Finding{Level: inspect.Problem, About: "workload api", Says: cli.OneLine(err), Cure: cure}), nil
+		found, err = append(found,
+			inspect.Finding{Level: inspect.Problem, About: "workload api", Says: cli.OneLine(err), Cure: cure}), nil
 	}
 	err = errors.Join(append(failures, err)...)
 	if len(found) == 0 {

@@ -67,16 +67,20 @@ func newFederateCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 	c.output.AddFlag(cmd)
 	cli.AddDryRunFlag(cmd, c.dryRun)
 	c.server.AddFlags(cmd)
-	cli.AddEnumFlag(cmd, c.profile, "bundle-endpoint-profile", "", "how the partner's bundle endpoint proves who it is: https_spiffe (an SVID) or https_web (the Web PKI)")
+	cli.AddEnumFlag(cmd, c.profile, "bundle-endpoint-profile", "",
+		"how the partner's bundle endpoint proves who it is: https_spiffe (an SVID) or https_web (the Web PKI)")
 	flags := cmd.Flags()
 	flags.StringVar(&c.url, "bundle-endpoint-url", "", "https URL at which the partner serves its bundle")
-	flags.StringVar(&c.endpointID, "endpoint-spiffe-id", "", "SPIFFE ID of the bundle endpoint (default spiffe://<TRUST-DOMAIN>/spire/server)")
+	flags.StringVar(&c.endpointID, "endpoint-spiffe-id", "",
+		"SPIFFE ID of the bundle endpoint (default spiffe://<TRUST-DOMAIN>/spire/server)")
 	flags.StringVar(&c.bundle, "bundle", "", "file with the partner's bundle in the SPIFFE format; - is standard input")
 	flags.StringVar(&c.className, "class-name", "", "class of the spire-controller-manager that is to handle the object")
 	flags.BoolVar(&c.push, "push-bundle", false, "with --spire-server: write the bundle there, and nothing else")
 	flags.BoolVar(&c.remove, "delete", false, "end the federation")
-	flags.BoolVar(&c.deleteBundle, "delete-bundle", false, "with --delete and --spire-server: delete the bundle as well, so that the trust domain is trusted no longer")
-	flags.BoolVar(&c.force, "force", false, "change a federation that another writer may have made, or one that spire-controller-manager deletes, or push an older bundle")
+	flags.BoolVar(&c.deleteBundle, "delete-bundle", false,
+		"with --delete and --spire-server: delete the bundle as well, so that the trust domain is trusted no longer")
+	flags.BoolVar(&c.force, "force", false,
+		"change a federation that another writer may have made, or one that spire-controller-manager deletes, or push an older bundle")
 	cmd.MarkFlagsMutuallyExclusive("push-bundle", "delete", "bundle-endpoint-url")
 	for _, name := range []string{"bundle-endpoint-url", "endpoint-spiffe-id", "class-name"} {
 		cli.Register(cmd, name, cobra.NoFileCompletions)
@@ -168,7 +172,8 @@ func (c *federateCommand) federation(td spiffeid.TrustDomain, bundle *spiffebund
 		return f, err
 	}
 	if f.NeedsBundle() && !c.server.IsSet() {
-		return f, fmt.Errorf("--bundle is missing: with profile https_spiffe nothing can check the first answer of the endpoint without it; on the partner's side \"spire-server bundle show -format spiffe\" prints it")
+		return f,
+			fmt.Errorf("--bundle is missing: with profile https_spiffe nothing can check the first answer of the endpoint without it; on the partner's side \"spire-server bundle show -format spiffe\" prints it")
 	}
 	return f, nil
 }
@@ -196,13 +201,15 @@ func (c *federateCommand) readBundle(td spiffeid.TrustDomain) (*spiffebundle.Bun
 		return nil, fmt.Errorf("--bundle: %w", err)
 	}
 	if len(bundle.X509Authorities()) == 0 {
-		return nil, fmt.Errorf("--bundle: it has no X.509 key, so no workload of %s could be trusted; to end the federation say --delete", td)
+		return nil,
+			fmt.Errorf("--bundle: it has no X.509 key, so no workload of %s could be trusted; to end the federation say --delete", td)
 	}
 	return bundle, nil
 }
 
 // applyObject makes the object for td desired, or takes it away when that is nil.
-func (c *federateCommand) applyObject(ctx context.Context, td spiffeid.TrustDomain, desired *unstructured.Unstructured) error {
+func (c *federateCommand) applyObject(ctx context.Context, td spiffeid.TrustDomain,
+	desired *unstructured.Unstructured) error {
 	if c.dryRun.Value == cli.DryRunClient {
 		if c.output.Value != "" {
 			return c.output.Object(c.std.Out, desired)
@@ -235,8 +242,9 @@ func (c *federateCommand) applyObject(ctx context.Context, td spiffeid.TrustDoma
 	for _, change := range plan {
 		// What is in the object is taken when the relationship is made, and not again.
 		if change.Action == diff.Update && hasField(change.Fields, "spec.trustDomainBundle") && !dry {
-			_, err := fmt.Fprintln(c.std.Err, "The bundle in the object is only the first one: a SPIRE server that has one already keeps it, and polls the next. "+
-				"To write this one say --push-bundle --spire-server.")
+			_, err := fmt.Fprintln(c.std.Err,
+				"The bundle in the object is only the first one: a SPIRE server that has one already keeps it, and polls the next. "+
+					"To write this one say --push-bundle --spire-server.")
 			return err
 		}
 	}
@@ -291,7 +299,8 @@ func (c *federateCommand) applyToServer(ctx context.Context, f spire.Federation)
 }
 
 // checkServer refuses what cannot last on the server.
-func (c *federateCommand) checkServer(ctx context.Context, client *spire.Client, td spiffeid.TrustDomain, doing string) error {
+func (c *federateCommand) checkServer(ctx context.Context, client *spire.Client, td spiffeid.TrustDomain,
+	doing string) error {
 	own, err := client.Bundle(ctx)
 	if err != nil {
 		return c.server.Explain(err, doing)
@@ -350,7 +359,8 @@ func (c *federateCommand) removeFromServer(ctx context.Context, td spiffeid.Trus
 	}
 	if !c.force {
 		// Nothing tells who made it.
-		ok, err := cli.Confirm(c.std, fmt.Sprintf("End the federation of the SPIRE server with %s, no matter who made it?", td), "--force")
+		ok, err := cli.Confirm(c.std,
+			fmt.Sprintf("End the federation of the SPIRE server with %s, no matter who made it?", td), "--force")
 		if err != nil {
 			return fmt.Errorf("%s: %w", doing, err)
 		}
@@ -367,7 +377,8 @@ func (c *federateCommand) removeFromServer(ctx context.Context, td spiffeid.Trus
 		return err
 	}
 	if !c.deleteBundle {
-		_, err := fmt.Fprintf(c.std.Err, "The SPIRE server keeps the bundle it has, so workloads that federate with %s go on trusting it; --delete-bundle takes it away.\n", td)
+		_, err := fmt.Fprintf(c.std.Err,
+			"The SPIRE server keeps the bundle it has, so workloads that federate with %s go on trusting it; --delete-bundle takes it away.\n", td)
 		return err
 	}
 	if err := client.DeleteBundle(ctx, td); err != nil {
@@ -380,7 +391,8 @@ func (c *federateCommand) removeFromServer(ctx context.Context, td spiffeid.Trus
 	return err
 }
 
-func (c *federateCommand) printRemoval(ctx context.Context, client *spire.Client, td spiffeid.TrustDomain, doing string) error {
+func (c *federateCommand) printRemoval(ctx context.Context, client *spire.Client, td spiffeid.TrustDomain,
+	doing string) error {
 	observed, err := client.Federations(ctx)
 	if err != nil {
 		return c.server.Explain(err, doing)

@@ -28,17 +28,25 @@ type localIdentity struct {
 func (l *localIdentity) addFlags(cmd *cobra.Command) {
 	registration.AddSocketFlag(cmd, &l.socket)
 	flags := cmd.Flags()
-	flags.StringVar(&l.spiffeID, "spiffe-id", "", "SPIFFE ID to use if several are offered, as identity.spiffe_id of the configuration")
-	flags.StringVar(&l.hint, "hint", "", "hint of the SVID to use if several are offered, as identity.hint of the configuration")
-	flags.StringVar(&l.audience, "audience", "", "ask for JWT-SVIDs for this audience as well, such as the principal's SPIFFE ID")
-	flags.StringArrayVar(&l.peers, "trusts", nil, "trust domain whose bundle is needed, such as that of the principal; may be repeated")
+	flags.StringVar(&l.spiffeID, "spiffe-id", "",
+		"SPIFFE ID to use if several are offered, as identity.spiffe_id of the configuration")
+	flags.StringVar(&l.hint, "hint", "",
+		"hint of the SVID to use if several are offered, as identity.hint of the configuration")
+	flags.StringVar(&l.audience, "audience", "",
+		"ask for JWT-SVIDs for this audience as well, such as the principal's SPIFFE ID")
+	flags.StringArrayVar(&l.peers, "trusts", nil,
+		"trust domain whose bundle is needed, such as that of the principal; may be repeated")
 	flags.BoolVar(&l.hub, "hub", false, "ask the Agents of the hub, through its Kubernetes API, whose each SVID is")
-	flags.StringVar(&l.principal, "principal", "", "host:port of a principal to dial: whether it accepts this identity, and what its own is")
-	flags.StringArrayVar(&l.principalIDs, "principal-id", nil, "SPIFFE ID that the principal must have, as principal.spiffe_ids of the configuration; with --hub, the one that is no agent's; may be repeated")
-	flags.StringVar(&l.agent, "agent", "", "name of the agent for which the principal must know this identity, as name of the configuration")
+	flags.StringVar(&l.principal, "principal", "",
+		"host:port of a principal to dial: whether it accepts this identity, and what its own is")
+	flags.StringArrayVar(&l.principalIDs, "principal-id", nil,
+		"SPIFFE ID that the principal must have, as principal.spiffe_ids of the configuration; with --hub, the one that is no agent's; may be repeated")
+	flags.StringVar(&l.agent, "agent", "",
+		"name of the agent for which the principal must know this identity, as name of the configuration")
 	l.by.addFlags(cmd)
 	flags.DurationVar(&l.timeout, "timeout", registration.WorkloadAPITimeout, "how long each of these may take to answer")
-	for _, name := range []string{"spiffe-id", "hint", "audience", "trusts", "principal", "principal-id", "agent", "timeout"} {
+	for _, name := range []string{"spiffe-id", "hint", "audience", "trusts", "principal", "principal-id", "agent",
+		"timeout"} {
 		cli.Register(cmd, name, cobra.NoFileCompletions)
 	}
 }

@@ -89,7 +89,8 @@ func (c *identityListCommand) listServer(ctx context.Context) error {
 	slices.SortFunc(entries, func(a, b spire.Entry) int { return strings.Compare(a.ID, b.ID) })
 	slices.SortFunc(federations, func(a, b spire.Federation) int { return a.TrustDomain.Compare(b.TrustDomain) })
 	if !c.output.IsTable() {
-		return c.output.Structured(c.std.Out, map[string]any{"entries": registration.Views(entries), "federations": viewFederations(federations)})
+		return c.output.Structured(c.std.Out,
+			map[string]any{"entries": registration.Views(entries), "federations": viewFederations(federations)})
 	}
 	var rows []row
 	for _, e := range entries {
@@ -98,7 +99,8 @@ func (c *identityListCommand) listServer(ctx context.Context) error {
 			owner = name.String()
 		}
 		rows = append(rows, row{
-			owner, e.SPIFFEID.String(), e.ParentID.String(), strings.Join(cli.StringsOf(e.Selectors), ","), strings.Join(cli.StringsOf(e.FederatesWith), ","), e.ID,
+			owner, e.SPIFFEID.String(), e.ParentID.String(), strings.Join(cli.StringsOf(e.Selectors), ","),
+			strings.Join(cli.StringsOf(e.FederatesWith), ","), e.ID,
 		})
 	}
 	return c.print(rows, viewFederations(federations))
@@ -143,7 +145,8 @@ func (c *identityListCommand) listObjects(ctx context.Context) error {
 		if obj.GetKind() == spire.ClusterFederatedTrustDomainKind {
 			federations = append(federations, federationView{
 				TrustDomain: text(obj, "trustDomain"), EndpointURL: text(obj, "bundleEndpointURL"),
-				Profile: text(obj, "bundleEndpointProfile", "type"), EndpointID: text(obj, "bundleEndpointProfile", "endpointSPIFFEID"),
+				Profile:    text(obj, "bundleEndpointProfile", "type"),
+				EndpointID: text(obj, "bundleEndpointProfile", "endpointSPIFFEID"),
 			})
 			continue
 		}

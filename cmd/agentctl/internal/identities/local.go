@@ -151,16 +151,20 @@ func judge(agents []v1alpha1.Agent, offer inspect.Offer) []verdict {
 // diagnoseRegistry says of each SVID whose it is, and of each Agent whether this
 // Workload API, if it is the principal's, lets the principal check it. principal are the
 // SPIFFE IDs that the principal is known to have; they may be none.
-func diagnoseRegistry(agents []v1alpha1.Agent, offer inspect.Offer, verdicts []verdict, principal []spiffeid.ID) []inspect.Finding {
+func diagnoseRegistry(agents []v1alpha1.Agent, offer inspect.Offer, verdicts []verdict,
+	principal []spiffeid.ID) []inspect.Finding {
 	var found []inspect.Finding
 	for _, v := range verdicts {
 		if v.Agent != "" {
-			found = append(found, inspect.Finding{Level: inspect.Fine, About: v.SPIFFEID, Says: "is agent " + v.Agent + " to the hub"})
+			found = append(found,
+				inspect.Finding{Level: inspect.Fine, About: v.SPIFFEID, Says: "is agent " + v.Agent + " to the hub"})
 			continue
 		}
 		// The principal's own SVID is no one's, and that is right.
 		if slices.ContainsFunc(principal, func(id spiffeid.ID) bool { return id.String() == v.SPIFFEID }) {
-			found = append(found, inspect.Finding{Level: inspect.Fine, About: v.SPIFFEID, Says: "is the principal's, and not registered for an agent, as it should be"})
+			found = append(found,
+				inspect.Finding{Level: inspect.Fine, About: v.SPIFFEID,
+					Says: "is the principal's, and not registered for an agent, as it should be"})
 			continue
 		}
 		found = append(found, inspect.Finding{
@@ -176,7 +180,8 @@ func diagnoseRegistry(agents []v1alpha1.Agent, offer inspect.Offer, verdicts []v
 		}
 		for _, c := range conflicts[name] {
 			found = append(found, inspect.Finding{
-				Level: inspect.Problem, About: "agent " + agent.Name, Says: fmt.Sprintf("does not have %s, which belongs to agent %s", c.ID, c.Owner),
+				Level: inspect.Problem, About: "agent " + agent.Name,
+				Says: fmt.Sprintf("does not have %s, which belongs to agent %s", c.ID, c.Owner),
 				Cure: "take it out of one of them with agentctl agent edit",
 			})
 		}
@@ -192,16 +197,21 @@ func diagnoseAgent(agent v1alpha1.Agent, offer inspect.Offer) []inspect.Finding 
 		id, err := identity.ParseID(text)
 		if err != nil {
 			found = append(found, inspect.Finding{
-				Level: inspect.Problem, About: "agent " + agent.Name, Says: cli.OneLine(err), Cure: "correct it with agentctl agent edit " + agent.Name,
+				Level: inspect.Problem, About: "agent " + agent.Name, Says: cli.OneLine(err),
+				Cure: "correct it with agentctl agent edit " + agent.Name,
 			})
 			continue
 		}
 		td := id.TrustDomain().Name()
-		if !slices.Contains(missing, td) && !slices.ContainsFunc(offer.Bundles, func(b inspect.Bundle) bool { return b.TrustDomain == td }) {
+		if !slices.Contains(missing, td) &&
+			!slices.ContainsFunc(offer.Bundles, func(b inspect.Bundle) bool { return b.TrustDomain == td }) {
 			missing = append(missing, td)
 			found = append(found, inspect.Finding{
-				Level: inspect.Warning, About: "agent " + agent.Name, Says: fmt.Sprintf("is of trust domain %s, whose bundle is not here: a principal with this Workload API refuses it", td),
-				Cure: fmt.Sprintf("on the hub: agentctl identity federate %s, and register the principal with --federates-with %s", td, td),
+				Level: inspect.Warning, About: "agent " + agent.Name,
+				Says: fmt.Sprintf("is of trust domain %s, whose bundle is not here: a principal with this Workload API refuses it",
+					td),
+				Cure: fmt.Sprintf("on the hub: agentctl identity federate %s, and register the principal with --federates-with %s",
+					td, td),
 			})
 		}
 	}

@@ -25,7 +25,8 @@ type registerCommand struct {
 }
 
 func newRegisterCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
-	c := &registerCommand{std: std, conn: conn, output: cli.NewOutput("json", "yaml", "name"), registrar: registration.Registrar{DryRun: cli.NewDryRun()}}
+	c := &registerCommand{std: std, conn: conn, output: cli.NewOutput("json", "yaml", "name"),
+		registrar: registration.Registrar{DryRun: cli.NewDryRun()}}
 	cmd := &cobra.Command{
 		Use:   "register NAME (--spiffe-id ID... | --trust-domain NAME)",
 		Short: "Register the identity of a workload with SPIRE",
@@ -47,7 +48,8 @@ func newRegisterCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 	c.output.AddFlag(cmd)
 	flags := cmd.Flags()
 	flags.StringArrayVar(&c.spiffeIDs, "spiffe-id", nil, "SPIFFE ID of the workload; may be repeated")
-	flags.StringVar(&c.trustDomain, "trust-domain", "", "trust domain of an agent, whose SPIFFE ID is then spiffe://<trust domain>/argomesh/agent/<NAME>")
+	flags.StringVar(&c.trustDomain, "trust-domain", "",
+		"trust domain of an agent, whose SPIFFE ID is then spiffe://<trust domain>/argomesh/agent/<NAME>")
 	flags.BoolVar(&c.admin, "admin", false, "make the workload an administrator of the SPIRE server")
 	for _, name := range []string{"spiffe-id", "trust-domain"} {
 		cli.Register(cmd, name, cobra.NoFileCompletions)

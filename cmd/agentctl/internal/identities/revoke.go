@@ -24,7 +24,8 @@ type revokeCommand struct {
 }
 
 func newRevokeCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
-	c := &revokeCommand{std: std, conn: conn, dryRun: &cli.OneOf{Value: cli.DryRunNone, Allowed: []string{cli.DryRunNone, cli.DryRunServer}}}
+	c := &revokeCommand{std: std, conn: conn,
+		dryRun: &cli.OneOf{Value: cli.DryRunNone, Allowed: []string{cli.DryRunNone, cli.DryRunServer}}}
 	cmd := &cobra.Command{
 		Use:     "revoke NAME...",
 		Aliases: []string{"unregister"},

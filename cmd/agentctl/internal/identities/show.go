@@ -71,7 +71,8 @@ func printSight(w io.Writer, s Report, wide bool) error {
 		for _, root := range b.Roots {
 			untils = append(untils, root.NotAfter.UTC().Format(timeLayout))
 		}
-		tabs.Row([]string{b.TrustDomain, kind, fmt.Sprint(len(b.Roots)), fmt.Sprint(len(b.JWTKeys))}, strings.Join(untils, ","), strings.Join(b.JWTKeys, ","))
+		tabs.Row([]string{b.TrustDomain, kind, fmt.Sprint(len(b.Roots)), fmt.Sprint(len(b.JWTKeys))},
+			strings.Join(untils, ","), strings.Join(b.JWTKeys, ","))
 	}
 	if len(s.JWTSVIDs) > 0 {
 		tabs.Section()
@@ -90,7 +91,8 @@ func printSight(w io.Writer, s Report, wide bool) error {
 	if p := s.Principal; p != nil {
 		tabs.Section()
 		tabs.Row([]string{"PRINCIPAL", "SPIFFE ID", "HANDSHAKE", "REGISTERED", "AGENT", "MODE", "WHY NOT"})
-		tabs.Row([]string{p.Address, p.SPIFFEID, fmt.Sprint(p.Handshake), fmt.Sprint(p.Registered), p.Agent, p.Mode, p.Problem})
+		tabs.Row([]string{p.Address, p.SPIFFEID, fmt.Sprint(p.Handshake), fmt.Sprint(p.Registered), p.Agent, p.Mode,
+			p.Problem})
 	}
 	if err := tabs.Flush(); err != nil {
 		return err

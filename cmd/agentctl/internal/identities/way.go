@@ -29,11 +29,16 @@ type method struct {
 
 func (w *method) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&w.method, "method", identity.MethodX509, "how to prove ourselves to --principal, as principal.method of the configuration: "+identity.MethodNames(nil))
-	flags.StringArrayVar(&w.gatewayIDs, "gateway-id", nil, "SPIFFE ID of what terminates TLS before the principal, as principal.gateway.spiffe_ids of the configuration; may be repeated")
-	flags.StringVar(&w.serverName, "gateway-name", "", "host name of what terminates TLS before the principal, as principal.gateway.server_name of the configuration")
-	flags.StringVar(&w.caFile, "gateway-ca-file", "", "PEM file of the authorities for --gateway-name (default those of the system)")
-	flags.BoolVar(&w.plaintext, "gateway-plaintext", false, "speak to a proxy beside us without TLS, as principal.gateway.plaintext of the configuration; --principal is on loopback, or unix:///path")
+	flags.StringVar(&w.method, "method", identity.MethodX509,
+		"how to prove ourselves to --principal, as principal.method of the configuration: "+identity.MethodNames(nil))
+	flags.StringArrayVar(&w.gatewayIDs, "gateway-id", nil,
+		"SPIFFE ID of what terminates TLS before the principal, as principal.gateway.spiffe_ids of the configuration; may be repeated")
+	flags.StringVar(&w.serverName, "gateway-name", "",
+		"host name of what terminates TLS before the principal, as principal.gateway.server_name of the configuration")
+	flags.StringVar(&w.caFile, "gateway-ca-file", "",
+		"PEM file of the authorities for --gateway-name (default those of the system)")
+	flags.BoolVar(&w.plaintext, "gateway-plaintext", false,
+		"speak to a proxy beside us without TLS, as principal.gateway.plaintext of the configuration; --principal is on loopback, or unix:///path")
 	var names []string
 	for _, m := range identity.Methods() {
 		names = append(names, m.Name)
@@ -107,7 +112,8 @@ func (w method) checkAddress(address string) error {
 
 // of is the method that the flags say, for a principal.
 func (w method) of(to expectedPeer) workload.Method {
-	m := workload.Method{Name: w.method, Principal: to.principal, GatewayIDs: to.gateway, GatewayName: w.serverName, Plaintext: w.plaintext}
+	m := workload.Method{Name: w.method, Principal: to.principal, GatewayIDs: to.gateway, GatewayName: w.serverName,
+		Plaintext: w.plaintext}
 	if w.caFile != "" {
 		m.GatewayRoots = func() (*x509.CertPool, error) {
 			roots, err := workload.ReadRoots(w.caFile)

@@ -105,7 +105,9 @@ func (c *meshTarget) look(ctx context.Context, what string) (meshState, error) {
 		list, err := out.target.Client.Resource(place.Resource).Namespace(place.Namespace).List(ctx, metav1.ListOptions{})
 		if cli.IsCRDMissing(err) {
 			product := map[string]string{meshconfig.PartIstio: "Istio", meshconfig.PartSPIRE: "spire-controller-manager"}[what]
-			return meshState{}, fmt.Errorf("%s: the cluster at %s does not have the resources of %s: choose the hub with --context", doing, out.target.Host, product)
+			return meshState{},
+				fmt.Errorf("%s: the cluster at %s does not have the resources of %s: choose the hub with --context", doing,
+					out.target.Host, product)
 		}
 		if err != nil {
 			return meshState{}, out.target.Explain(err, doing)
@@ -124,7 +126,8 @@ func (c *meshTarget) apply(ctx context.Context, what string, dryRun bool) error 
 		return err
 	}
 	plan := meshobjects.Plan(found.want, found.have, found.manager)
-	writer := meshobjects.Writer{Client: found.target.Client, Manager: found.manager, Resources: map[string]schema.GroupVersionResource{}, DryRun: dryRun}
+	writer := meshobjects.Writer{Client: found.target.Client, Manager: found.manager,
+		Resources: map[string]schema.GroupVersionResource{}, DryRun: dryRun}
 	for _, place := range found.part.Places {
 		writer.Resources[place.Kind] = place.Resource
 	}

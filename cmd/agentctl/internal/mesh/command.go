@@ -34,7 +34,8 @@ func NewCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 		RunE:  cli.ShowHelp,
 	}
 	cmd.AddCommand(
-		newMeshRenderCommand(std, conn), newMeshVerifyCommand(std, conn), newMeshDiffCommand(std, conn), newMeshApplyCommand(std, conn),
+		newMeshRenderCommand(std, conn), newMeshVerifyCommand(std, conn), newMeshDiffCommand(std, conn),
+		newMeshApplyCommand(std, conn),
 	)
 	return cmd
 }
@@ -73,11 +74,14 @@ type agentSource struct {
 }
 
 func (a *agentSource) addFlag(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVarP(&a.files, "filename", "f", nil, "YAML or JSON file with Agents, or - for standard input; may be repeated. Without it they are read from the hub")
+	cmd.Flags().
+		StringArrayVarP(&a.files, "filename", "f", nil,
+			"YAML or JSON file with Agents, or - for standard input; may be repeated. Without it they are read from the hub")
 }
 
 // snapshot returns what the mesh has to know.
-func (a *agentSource) snapshot(ctx context.Context, std cli.Streams, conn *cli.Connection, cfg meshSettings) (mesh.Snapshot, error) {
+func (a *agentSource) snapshot(ctx context.Context, std cli.Streams, conn *cli.Connection,
+	cfg meshSettings) (mesh.Snapshot, error) {
 	agents, err := a.agents(ctx, std, conn)
 	if err != nil {
 		return mesh.Snapshot{}, err
@@ -87,7 +91,8 @@ func (a *agentSource) snapshot(ctx context.Context, std cli.Streams, conn *cli.C
 
 // agents returns the SPIFFE IDs of the Agents that may connect, as the principal's
 // registry has them.
-func (a *agentSource) agents(ctx context.Context, std cli.Streams, conn *cli.Connection) (map[identity.AgentName][]spiffeid.ID, error) {
+func (a *agentSource) agents(ctx context.Context, std cli.Streams,
+	conn *cli.Connection) (map[identity.AgentName][]spiffeid.ID, error) {
 	list, err := a.list(ctx, std, conn)
 	if err != nil {
 		return nil, err
@@ -124,7 +129,8 @@ func checkAgent(agent v1alpha1.Agent) error {
 	return nil
 }
 
-func (a *agentSource) list(ctx context.Context, std cli.Streams, conn *cli.Connection) ([]unstructured.Unstructured, error) {
+func (a *agentSource) list(ctx context.Context, std cli.Streams,
+	conn *cli.Connection) ([]unstructured.Unstructured, error) {
 	if len(a.files) > 0 {
 		return a.read(std)
 	}

@@ -58,8 +58,10 @@ func newMeshRenderCommand(std cli.Streams, conn *cli.Connection) *cobra.Command 
 	flags := cmd.Flags()
 	flags.StringVar(&c.config, "config", "", "the principal's YAML file; of it namespace and mesh are read")
 	c.agents.addFlag(cmd)
-	flags.StringVar(&c.spoke, "agent-namespace", cli.DefaultNamespace, "for istio-spoke: the namespace of the agent on its spoke")
-	flags.StringVar(&c.className, "class-name", "", "for spire: class of the spire-controller-manager that is to handle the objects; mesh.live.spire_class unless given")
+	flags.StringVar(&c.spoke, "agent-namespace", cli.DefaultNamespace,
+		"for istio-spoke: the namespace of the agent on its spoke")
+	flags.StringVar(&c.className, "class-name", "",
+		"for spire: class of the spire-controller-manager that is to handle the objects; mesh.live.spire_class unless given")
 	for _, name := range []string{"agent-namespace", "class-name"} {
 		cli.Register(cmd, name, cobra.NoFileCompletions)
 	}
@@ -106,7 +108,8 @@ func (c *meshRenderCommand) values(snapshot mesh.Snapshot, cfg meshSettings) err
 	return settings.Write(c.std.Out)
 }
 
-func (c *meshRenderCommand) render(snapshot mesh.Snapshot, cfg meshSettings, what string) ([]*unstructured.Unstructured, error) {
+func (c *meshRenderCommand) render(snapshot mesh.Snapshot, cfg meshSettings,
+	what string) ([]*unstructured.Unstructured, error) {
 	var (
 		objects []istio.Object
 		err     error

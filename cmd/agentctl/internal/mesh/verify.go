@@ -31,7 +31,8 @@ func newMeshVerifyCommand(std cli.Streams, conn *cli.Connection) *cobra.Command 
 			}
 		}
 		if len(differences) > 0 {
-			return fmt.Errorf("%d differences: \"agentctl mesh apply %s --config %s\" mends what is missing or changed", len(differences), what, c.config)
+			return fmt.Errorf("%d differences: \"agentctl mesh apply %s --config %s\" mends what is missing or changed",
+				len(differences), what, c.config)
 		}
 		_, err = fmt.Fprintf(c.std.Out, "All %d objects are as they should be.\n", len(found.want))
 		return err

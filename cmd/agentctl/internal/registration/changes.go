@@ -38,7 +38,8 @@ func PrintDiff[T any](w io.Writer, plan []diff.Change[T]) error {
 // CarryOut prints the difference for a dry run, else has apply carry out plan and prints
 // a line for each thing that is done or was so already. A plan that is refused is an
 // error in both cases.
-func CarryOut[T any](w io.Writer, plan []diff.Change[T], dryRun bool, apply func(done func(diff.Change[T])) error) error {
+func CarryOut[T any](w io.Writer, plan []diff.Change[T], dryRun bool,
+	apply func(done func(diff.Change[T])) error) error {
 	if dryRun {
 		if err := PrintDiff(w, plan); err != nil {
 			return err
@@ -97,8 +98,9 @@ func Views(entries []spire.Entry) []View {
 	for i, e := range entries {
 		out[i] = View{
 			ID: e.ID, SPIFFEID: e.SPIFFEID.String(), ParentID: e.ParentID.String(), Selectors: cli.StringsOf(e.Selectors),
-			X509SVIDTTL: int64(e.X509TTL / time.Second), JWTSVIDTTL: int64(e.JWTTTL / time.Second), FederatesWith: cli.StringsOf(e.FederatesWith),
-			DNSNames: e.DNSNames, Hint: e.Hint, Admin: e.Admin, Downstream: e.Downstream, StoreSVID: e.StoreSVID,
+			X509SVIDTTL: int64(e.X509TTL / time.Second), JWTSVIDTTL: int64(e.JWTTTL / time.Second),
+			FederatesWith: cli.StringsOf(e.FederatesWith),
+			DNSNames:      e.DNSNames, Hint: e.Hint, Admin: e.Admin, Downstream: e.Downstream, StoreSVID: e.StoreSVID,
 		}
 		if !e.ExpiresAt.IsZero() {
 			out[i].ExpiresAt = e.ExpiresAt.Unix()

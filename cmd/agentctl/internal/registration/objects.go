@@ -40,7 +40,8 @@ func NewObjects(c *cli.Connection) (*Objects, error) {
 var Kinds = []string{spire.ClusterSPIFFEIDKind, spire.ClusterStaticEntryKind}
 
 // Observe returns what spire.PlanObjects needs for the registration name.
-func (o *Objects) Observe(ctx context.Context, name identity.AgentName, desired []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+func (o *Objects) Observe(ctx context.Context, name identity.AgentName,
+	desired []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	for _, kind := range Kinds {
 		list, err := o.List(ctx, kind, spire.RegistrationLabel+"="+name.String())
@@ -82,7 +83,8 @@ func (o *Objects) List(ctx context.Context, kind, selector string) ([]*unstructu
 
 // Apply carries out plan and calls done with each change that is done. With dryRun the
 // API server checks everything and stores nothing.
-func (o *Objects) Apply(ctx context.Context, plan []diff.Change[*unstructured.Unstructured], dryRun bool, done func(diff.Change[*unstructured.Unstructured])) error {
+func (o *Objects) Apply(ctx context.Context, plan []diff.Change[*unstructured.Unstructured], dryRun bool,
+	done func(diff.Change[*unstructured.Unstructured])) error {
 	if err := spire.Refusals(plan); err != nil {
 		return err
 	}
@@ -115,9 +117,10 @@ func (o *Objects) applyOne(ctx context.Context, change diff.Change[*unstructured
 		return err
 	case diff.Delete:
 		uid, version := change.Have.GetUID(), change.Have.GetResourceVersion()
-		err := o.Client.Resource(spire.Resource(change.Have.GetKind())).Delete(ctx, change.Have.GetName(), metav1.DeleteOptions{
-			DryRun: dry, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
-		})
+		err := o.Client.Resource(spire.Resource(change.Have.GetKind())).
+			Delete(ctx, change.Have.GetName(), metav1.DeleteOptions{
+				DryRun: dry, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+			})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}

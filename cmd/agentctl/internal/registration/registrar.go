@@ -43,7 +43,8 @@ func (g *Registrar) Registration(name identity.AgentName, ids []string, admin bo
 }
 
 // Render returns the objects of r, or with a SPIRE server its entries.
-func (g *Registrar) Render(r spire.Registration) (objects []*unstructured.Unstructured, entries []spire.Entry, err error) {
+func (g *Registrar) Render(r spire.Registration) (objects []*unstructured.Unstructured, entries []spire.Entry,
+	err error) {
 	if g.Server.IsSet() {
 		entries, err = r.Entries()
 		return nil, entries, err
@@ -53,7 +54,8 @@ func (g *Registrar) Render(r spire.Registration) (objects []*unstructured.Unstru
 }
 
 // Apply makes it so, and says on w what is done; in a dry run it says what would be.
-func (g *Registrar) Apply(ctx context.Context, conn *cli.Connection, w io.Writer, r spire.Registration, objects []*unstructured.Unstructured, entries []spire.Entry) error {
+func (g *Registrar) Apply(ctx context.Context, conn *cli.Connection, w io.Writer, r spire.Registration,
+	objects []*unstructured.Unstructured, entries []spire.Entry) error {
 	dry := g.DryRun.Value != cli.DryRunNone
 	if g.Server.IsSet() {
 		return g.applyEntries(ctx, w, r, entries, dry)
@@ -72,7 +74,8 @@ func (g *Registrar) Apply(ctx context.Context, conn *cli.Connection, w io.Writer
 	})
 }
 
-func (g *Registrar) applyEntries(ctx context.Context, w io.Writer, r spire.Registration, entries []spire.Entry, dry bool) error {
+func (g *Registrar) applyEntries(ctx context.Context, w io.Writer, r spire.Registration, entries []spire.Entry,
+	dry bool) error {
 	doing := fmt.Sprintf("register %s", r.Name)
 	client, err := g.Server.Connect(ctx, r.IDs[0].TrustDomain())
 	if err != nil {
@@ -84,7 +87,8 @@ func (g *Registrar) applyEntries(ctx context.Context, w io.Writer, r spire.Regis
 		return g.Server.Explain(err, doing)
 	}
 	if td := r.IDs[0].TrustDomain(); own.TrustDomain() != td {
-		return fmt.Errorf("%s: the SPIRE server is that of %s, and signs nothing for %s: name that one's with --spire-server", doing, own.TrustDomain(), td)
+		return fmt.Errorf("%s: the SPIRE server is that of %s, and signs nothing for %s: name that one's with --spire-server",
+			doing, own.TrustDomain(), td)
 	}
 	seen, err := client.Observe(ctx, r.Name, entries)
 	if err != nil {

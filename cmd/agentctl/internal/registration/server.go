@@ -39,10 +39,13 @@ var ServerFlagNames = []string{"spire-server", "socket", "admin-id", "spire-trus
 // AddFlags adds the flags by which a SPIRE server is found.
 func (s *Server) AddFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&s.address, "spire-server", "", "work on this SPIRE server, not on objects of spire-controller-manager: unix:///tmp/spire-server/private/api.sock, or host:8081")
+	flags.StringVar(&s.address, "spire-server", "",
+		"work on this SPIRE server, not on objects of spire-controller-manager: unix:///tmp/spire-server/private/api.sock, or host:8081")
 	AddSocketFlag(cmd, &s.socket)
-	flags.StringVar(&s.adminID, "admin-id", "", "SPIFFE ID of the administrator to be for a --spire-server host:port, if the Workload API offers several")
-	flags.StringVar(&s.domain, "spire-trust-domain", "", "trust domain of a --spire-server host:port (default that of the SPIFFE IDs to register, else that of our own SVID)")
+	flags.StringVar(&s.adminID, "admin-id", "",
+		"SPIFFE ID of the administrator to be for a --spire-server host:port, if the Workload API offers several")
+	flags.StringVar(&s.domain, "spire-trust-domain", "",
+		"trust domain of a --spire-server host:port (default that of the SPIFFE IDs to register, else that of our own SVID)")
 	flags.DurationVar(&s.timeout, "spire-timeout", 0, "how long one call of the SPIRE server may take (default 15s)")
 	for _, name := range []string{"spire-server", "admin-id", "spire-trust-domain", "spire-timeout"} {
 		cli.Register(cmd, name, cobra.NoFileCompletions)
@@ -51,7 +54,9 @@ func (s *Server) AddFlags(cmd *cobra.Command) {
 
 // AddSocketFlag adds --socket, the address of the Workload API.
 func AddSocketFlag(cmd *cobra.Command, socket *string) {
-	cmd.Flags().StringVar(socket, "socket", "", "address of the local Workload API, unix:///path or tcp://IP:port (default $"+SocketEnv+")")
+	cmd.Flags().
+		StringVar(socket, "socket", "",
+			"address of the local Workload API, unix:///path or tcp://IP:port (default $"+SocketEnv+")")
 	cli.Register(cmd, "socket", cobra.NoFileCompletions)
 }
 
@@ -64,7 +69,8 @@ func WorkloadAPI(socket string) (string, error) {
 		socket = os.Getenv(SocketEnv)
 	}
 	if socket == "" {
-		return "", fmt.Errorf("--socket is missing: the address of the local Workload API, such as unix:///tmp/spire-agent/public/api.sock; or set %s", SocketEnv)
+		return "",
+			fmt.Errorf("--socket is missing: the address of the local Workload API, such as unix:///tmp/spire-agent/public/api.sock; or set %s", SocketEnv)
 	}
 	return socket, nil
 }
@@ -91,7 +97,8 @@ func (s *Server) Connect(ctx context.Context, td spiffeid.TrustDomain) (*spire.C
 			td = svid.ID.TrustDomain()
 		}
 		if !x.Bundles.Has(td) {
-			return nil, fmt.Errorf("--spire-server %s: our Workload API has no bundle of %s to check that server with: use an SVID of that trust domain, or federate with it", s.address, td)
+			return nil,
+				fmt.Errorf("--spire-server %s: our Workload API has no bundle of %s to check that server with: use an SVID of that trust domain, or federate with it", s.address, td)
 		}
 		cfg.Credentials = spire.AdminCredentials(svid, x.Bundles, td)
 	}

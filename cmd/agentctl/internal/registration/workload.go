@@ -29,21 +29,27 @@ type workloadFlags struct {
 
 // WorkloadFlagNames are the flags that addFlags adds.
 var WorkloadFlagNames = []string{
-	"serviceaccount", "pod-label", "selector", "parent-id", "federates-with", "x509-svid-ttl", "jwt-svid-ttl", "dns", "hint", "class-name",
+	"serviceaccount", "pod-label", "selector", "parent-id", "federates-with", "x509-svid-ttl", "jwt-svid-ttl", "dns",
+	"hint", "class-name",
 }
 
 func (w *workloadFlags) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&w.serviceAccount, "serviceaccount", "", "the pods with this service account, as NAMESPACE:NAME")
-	flags.StringArrayVar(&w.podLabels, "pod-label", nil, "label key=value that the pods must have as well; may be repeated")
-	flags.StringArrayVar(&w.selectors, "selector", nil, "SPIRE selector TYPE:VALUE that the workload must have as well, such as unix:uid:1000; may be repeated")
-	flags.StringArrayVar(&w.parents, "parent-id", nil, "SPIFFE ID of the SPIRE agent on whose node the workload runs, or of an alias of several; may be repeated")
-	flags.StringArrayVar(&w.federatesWith, "federates-with", nil, "trust domain whose bundle the workload gets, such as that of its principal; may be repeated")
+	flags.StringArrayVar(&w.podLabels, "pod-label", nil,
+		"label key=value that the pods must have as well; may be repeated")
+	flags.StringArrayVar(&w.selectors, "selector", nil,
+		"SPIRE selector TYPE:VALUE that the workload must have as well, such as unix:uid:1000; may be repeated")
+	flags.StringArrayVar(&w.parents, "parent-id", nil,
+		"SPIFFE ID of the SPIRE agent on whose node the workload runs, or of an alias of several; may be repeated")
+	flags.StringArrayVar(&w.federatesWith, "federates-with", nil,
+		"trust domain whose bundle the workload gets, such as that of its principal; may be repeated")
 	flags.DurationVar(&w.x509TTL, "x509-svid-ttl", 0, "life of X.509-SVIDs; 0 is SPIRE's default")
 	flags.DurationVar(&w.jwtTTL, "jwt-svid-ttl", 0, "life of JWT-SVIDs; 0 is SPIRE's default")
 	flags.StringArrayVar(&w.dnsNames, "dns", nil, "DNS name in the certificates; may be repeated")
 	flags.StringVar(&w.hint, "hint", "", "hint by which a workload with several SVIDs finds this one")
-	flags.StringVar(&w.className, "class-name", "", "class of the spire-controller-manager that is to handle the objects; SPIRE's Helm chart has <namespace>-<release>")
+	flags.StringVar(&w.className, "class-name", "",
+		"class of the spire-controller-manager that is to handle the objects; SPIRE's Helm chart has <namespace>-<release>")
 	for _, name := range WorkloadFlagNames {
 		cli.Register(cmd, name, cobra.NoFileCompletions)
 	}
@@ -90,7 +96,8 @@ func (w *workloadFlags) registration(name identity.AgentName, ids []string) (spi
 func (w *workloadFlags) pods() (spire.Pods, error) {
 	if w.serviceAccount == "" {
 		if len(w.podLabels) > 0 {
-			return spire.Pods{}, fmt.Errorf("--pod-label: --serviceaccount is missing: labels alone would give the identity to everybody who may create a pod")
+			return spire.Pods{},
+				fmt.Errorf("--pod-label: --serviceaccount is missing: labels alone would give the identity to everybody who may create a pod")
 		}
 		return spire.Pods{}, nil
 	}

@@ -52,14 +52,16 @@ func Admission(ctx context.Context, conn *cli.Connection, file string) ([]inspec
 		return found, err
 	}
 	if len(refused) == 0 {
-		refused = []inspect.Finding{{Level: inspect.Fine, About: "projects", Says: "admit all Applications of managed agents"}}
+		refused = []inspect.Finding{{Level: inspect.Fine, About: "projects",
+			Says: "admit all Applications of managed agents"}}
 	}
 	return append(found, refused...), nil
 }
 
 // refusedApplications finds the Applications of managed agents that their AppProjects do
 // not admit.
-func refusedApplications(ctx context.Context, client dynamic.Interface, cfg principalconfig.Config, agents []v1alpha1.Agent) (found []inspect.Finding, err error) {
+func refusedApplications(ctx context.Context, client dynamic.Interface, cfg principalconfig.Config,
+	agents []v1alpha1.Agent) (found []inspect.Finding, err error) {
 	projects, err := HubProjects(ctx, client, cfg.Namespace)
 	if err != nil {
 		return nil, err
@@ -74,7 +76,8 @@ func refusedApplications(ctx context.Context, client dynamic.Interface, cfg prin
 	err = cli.EachOf(ctx, client.Resource(cli.ApplicationResource), func(o *unstructured.Unstructured) error {
 		text := func(path ...string) string { s, _, _ := unstructured.NestedString(o.Object, path...); return s }
 		name, owned := owner(fleet.Placement{
-			Namespace: o.GetNamespace(), Name: text("spec", "destination", "name"), Server: text("spec", "destination", "server"),
+			Namespace: o.GetNamespace(), Name: text("spec", "destination", "name"),
+			Server: text("spec", "destination", "server"),
 		})
 		agent, known := registered[name]
 		if !owned || !known || agent.Spec.Mode != v1alpha1.ModeManaged {
@@ -83,7 +86,8 @@ func refusedApplications(ctx context.Context, client dynamic.Interface, cfg prin
 		if says := cfg.Rules(registry, hubstate.Hub{}, name, agent).ReviewHub(o.Object, projects); says != "" {
 			found = append(found, inspect.Finding{
 				Level: inspect.Warning, About: fmt.Sprintf("Application %s/%s", o.GetNamespace(), o.GetName()),
-				Says: "is not sent to agent " + name.String() + ", nor are its operations, and what is there gets no update: " + says,
+				Says: "is not sent to agent " + name.String() + ", nor are its operations, and what is there gets no update: " +
+					says,
 				Cure: "change that AppProject, or make it, so that it admits the Application; or name another in spec.project",
 			})
 		}
@@ -97,27 +101,32 @@ func refusedApplications(ctx context.Context, client dynamic.Interface, cfg prin
 
 // HubKeeper is the keeper of a principal with that configuration.
 func HubKeeper(client dynamic.Interface, cfg principalconfig.Config) hubstate.Store {
-	return hubstate.Store{Client: client, Namespace: cfg.Namespace, ShareDefault: cfg.Projects.ShareDefault, Mapping: hubstate.Mapping(cfg.Mapping.By)}
+	return hubstate.Store{Client: client, Namespace: cfg.Namespace, ShareDefault: cfg.Projects.ShareDefault,
+		Mapping: hubstate.Mapping(cfg.Mapping.By)}
 }
 
 // HubProjects reads what decides which Applications leave the hub.
 func HubProjects(ctx context.Context, client dynamic.Interface, namespace string) (admission.HubProjects, error) {
 	var projects, secrets []map[string]any
-	if err := cli.EachOf(ctx, client.Resource(cli.ProjectResource).Namespace(namespace), func(o *unstructured.Unstructured) error {
+	if err := cli.EachOf(ctx, client.Resource(cli.ProjectResource).
+		Namespace(namespace), func(o *unstructured.Unstructured) error {
 		projects = append(projects, o.Object)
 		return nil
 	}); err != nil {
 		return admission.HubProjects{}, fmt.Errorf("list the hub's AppProjects: %w", err)
 	}
-	list, err := client.Resource(cli.SecretResource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: scopingSecrets})
+	list, err := client.Resource(cli.SecretResource).Namespace(namespace).
+		List(ctx, metav1.ListOptions{LabelSelector: scopingSecrets})
 	if err != nil {
-		return admission.HubProjects{}, fmt.Errorf("list the hub's Secrets of repositories, which may belong to AppProjects: %w", err)
+		return admission.HubProjects{},
+			fmt.Errorf("list the hub's Secrets of repositories, which may belong to AppProjects: %w", err)
 	}
 	for i := range list.Items {
 		secrets = append(secrets, list.Items[i].Object)
 	}
 	var settings map[string]any
-	switch o, err := client.Resource(cli.ConfigMapResource).Namespace(namespace).Get(ctx, admission.SettingsConfigMap(), metav1.GetOptions{}); {
+	switch o, err := client.Resource(cli.ConfigMapResource).Namespace(namespace).
+		Get(ctx, admission.SettingsConfigMap(), metav1.GetOptions{}); {
 	case err == nil:
 		settings = o.Object
 	case !apierrors.IsNotFound(err):

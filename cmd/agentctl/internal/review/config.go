@@ -22,7 +22,10 @@ func ReadPlanned[T any](file config.File, defaults T, basis ...string) (cfg T, f
 	var wrong []error
 	for _, problem := range config.Problems(config.Validate(&cfg)) {
 		text := cli.OneLine(problem)
-		if slices.ContainsFunc(basis, func(key string) bool { return strings.HasPrefix(text, key+":") || strings.HasPrefix(text, key+".") }) {
+		if slices.ContainsFunc(basis, func(key string) bool {
+			return strings.HasPrefix(text, key+":") ||
+				strings.HasPrefix(text, key+".")
+		}) {
 			wrong = append(wrong, problem)
 			continue
 		}

@@ -40,7 +40,8 @@ type place struct {
 }
 
 // reviewPlace is lookAround and check.
-func reviewPlace(ctx context.Context, cfg *rest.Config, client dynamic.Interface, namespace string, mine, other side) ([]inspect.Finding, error) {
+func reviewPlace(ctx context.Context, cfg *rest.Config, client dynamic.Interface, namespace string, mine,
+	other side) ([]inspect.Finding, error) {
 	p, err := lookAround(ctx, cfg, client, namespace)
 	if err != nil {
 		return nil, err
@@ -89,7 +90,9 @@ func (p place) check(mine, other side) ([]inspect.Finding, error) {
 	}
 	return []inspect.Finding{{
 		Level: inspect.Warning, About: fmt.Sprintf("namespace %s of the cluster at %s", p.namespace, p.host),
-		Says: fmt.Sprintf("may be another than the file is for: %s has never run there, since there is no ConfigMap %s", mine.program, mine.configMap),
-		Cure: fmt.Sprintf("%s, or mend namespace in the file; where %s is yet to be installed there is nothing to mend", choose, mine.program),
+		Says: fmt.Sprintf("may be another than the file is for: %s has never run there, since there is no ConfigMap %s",
+			mine.program, mine.configMap),
+		Cure: fmt.Sprintf("%s, or mend namespace in the file; where %s is yet to be installed there is nothing to mend",
+			choose, mine.program),
 	}}, nil
 }

@@ -47,7 +47,8 @@ func Policy(ctx context.Context, conn *cli.Connection, file string) ([]inspect.F
 	}
 	found = append(found, doubts...)
 	admitted := true
-	rules := ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name, Namespace: cfg.Namespace}}, Policy: &cfg.Policy}
+	rules := ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Spoke, Mode: cfg.Mode, Agent: cfg.Name,
+		Namespace: cfg.Namespace}}, Policy: &cfg.Policy}
 	projects := map[string]map[string]any{}
 	named := func(name string) map[string]any { return projects[name] }
 	review := func(o *unstructured.Unstructured) {
@@ -59,7 +60,8 @@ func Policy(ctx context.Context, conn *cli.Connection, file string) ([]inspect.F
 			})
 		}
 	}
-	if err := cli.EachOf(ctx, client.Resource(cli.ProjectResource).Namespace(cfg.Namespace), func(o *unstructured.Unstructured) error {
+	if err := cli.EachOf(ctx, client.Resource(cli.ProjectResource).
+		Namespace(cfg.Namespace), func(o *unstructured.Unstructured) error {
 		projects[o.GetName()] = o.Object
 		review(o)
 		return nil
@@ -73,7 +75,8 @@ func Policy(ctx context.Context, conn *cli.Connection, file string) ([]inspect.F
 		return found, fmt.Errorf("list the spoke's Applications: %w", err)
 	}
 	if admitted {
-		found = append(found, inspect.Finding{Level: inspect.Fine, About: "policy", Says: "admits all that the hub has on this spoke"})
+		found = append(found,
+			inspect.Finding{Level: inspect.Fine, About: "policy", Says: "admits all that the hub has on this spoke"})
 	}
 	return found, nil
 }

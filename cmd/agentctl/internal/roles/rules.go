@@ -34,7 +34,8 @@ func Of(account string, cfg Settings, live []access.Grant) []runtime.Object {
 		role(account, namespace, slices.Concat(OwnRules(), mirroredRules(cfg), autonomousRules(cfg)), subject),
 	)
 	for _, further := range watched[min(1, len(watched)):] {
-		out = append(out, role(account+"-applications", further, []rbacv1.PolicyRule{ApplicationRule(), EventRule()}, subject)...)
+		out = append(out,
+			role(account+"-applications", further, []rbacv1.PolicyRule{ApplicationRule(), EventRule()}, subject)...)
 	}
 	for _, grant := range live {
 		if grant.Namespace == "" {
@@ -55,7 +56,8 @@ func OwnClusterRules() []rbacv1.PolicyRule {
 			APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"},
 			ResourceNames: []string{"applications.argoproj.io", "appprojects.argoproj.io"}, Verbs: []string{"list", "watch"},
 		},
-		{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{metav1.NamespaceSystem}, Verbs: []string{"get"}},
+		{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{metav1.NamespaceSystem},
+			Verbs: []string{"get"}},
 		{NonResourceURLs: []string{"/version"}, Verbs: []string{"get"}},
 	}
 }
@@ -63,7 +65,8 @@ func OwnClusterRules() []rbacv1.PolicyRule {
 // ApplicationRule is what an agent needs in each further namespace of Applications.
 func ApplicationRule() rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
-		APIGroups: []string{"argoproj.io"}, Resources: []string{"applications"}, Verbs: []string{"get", "list", "watch", "create", "update", "delete"},
+		APIGroups: []string{"argoproj.io"}, Resources: []string{"applications"},
+		Verbs: []string{"get", "list", "watch", "create", "update", "delete"},
 	}
 }
 
@@ -80,12 +83,16 @@ func NamespaceRule() rbacv1.PolicyRule {
 // OwnRules are what an agent itself needs in its namespace.
 func OwnRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{agentconfig.Name}, Verbs: []string{"get", "create", "patch"}},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{agentconfig.Name},
+			Verbs: []string{"get", "create", "patch"}},
 		ApplicationRule(),
 		EventRule(),
-		{APIGroups: []string{"argoproj.io"}, Resources: []string{"appprojects"}, Verbs: []string{"get", "list", "watch"}}, // an owner's own too
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},            // has no name yet
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{agentconfig.Name}, Verbs: []string{"get", "watch", "update"}},
+		// an owner's own too
+		{APIGroups: []string{"argoproj.io"}, Resources: []string{"appprojects"}, Verbs: []string{"get", "list", "watch"}},
+		// has no name yet
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{agentconfig.Name},
+			Verbs: []string{"get", "watch", "update"}},
 	}
 }
 
@@ -161,7 +168,8 @@ func grant(of []string, kind stream.Kind, names []string, verbs ...string) KindG
 // something: a Secret for each object, and to remove those whose objects are gone. Their names are not
 // known before.
 func AdoptedRule() rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "create", "update", "delete"}}
+	return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"},
+		Verbs: []string{"get", "list", "create", "update", "delete"}}
 }
 
 // mirroredRules are AdoptedRule and those of MirroredGrants that a configuration asks for.
@@ -171,7 +179,8 @@ func mirroredRules(cfg Settings) []rbacv1.PolicyRule {
 		rules = append(rules, AdoptedRule()) // else it may do more with Secrets
 	}
 	for _, grant := range MirroredGrants() {
-		if cfg.Mode != stream.Autonomous && slices.ContainsFunc(grant.Kinds, func(kind string) bool { return slices.Contains(cfg.Policy.Kinds, kind) }) {
+		if cfg.Mode != stream.Autonomous &&
+			slices.ContainsFunc(grant.Kinds, func(kind string) bool { return slices.Contains(cfg.Policy.Kinds, kind) }) {
 			rules = append(rules, grant.Rule)
 		}
 	}
@@ -182,7 +191,8 @@ func mirroredRules(cfg Settings) []rbacv1.PolicyRule {
 // its Argo CD has them: the settings that say which of them are global.
 func AutonomousRule() rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
-		APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{admission.SettingsConfigMap()}, Verbs: []string{"get", "list", "watch"},
+		APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{admission.SettingsConfigMap()},
+		Verbs: []string{"get", "list", "watch"},
 	}
 }
 
