@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/argomesh/argomesh/mesh/spire/serverapi"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
@@ -27,30 +29,30 @@ const (
 
 // newBundlePusher starts nothing; nil when there is nothing to push.
 func newBundlePusher(cfg principalconfig.SPIRE, source *workload.Source, metrics prometheus.Registerer,
-	log zerolog.Logger) (*spire.Pusher, error) {
+	log zerolog.Logger) (*serverapi.Pusher, error) {
 	if cfg.Server == "" {
 		return nil, nil //nolint:nilnil // documented
 	}
-	return spire.NewPusher(spire.PusherConfig{
-		Connect: func(ctx context.Context) (*spire.Client, error) { return connectSPIRE(ctx, cfg, source) },
+	return serverapi.NewPusher(serverapi.PusherConfig{
+		Connect: func(ctx context.Context) (*serverapi.Client, error) { return connectSPIRE(ctx, cfg, source) },
 		Desired: func() ([]*spiffebundle.Bundle, error) { return readBundles(cfg.Bundles) },
 		Every:   cfg.Every, Metrics: metrics, Log: log,
 	})
 }
 
 // connectSPIRE waits for our identity, whose trust domain is that of the server.
-func connectSPIRE(ctx context.Context, cfg principalconfig.SPIRE, source *workload.Source) (*spire.Client, error) {
-	c := spire.ClientConfig{Address: cfg.Server}
-	if _, local, err := spire.ParseAddress(cfg.Server); err != nil {
+func connectSPIRE(ctx context.Context, cfg principalconfig.SPIRE, source *workload.Source) (*serverapi.Client, error) {
+	c := serverapi.ClientConfig{Address: cfg.Server}
+	if _, local, err := serverapi.ParseAddress(cfg.Server); err != nil {
 		return nil, err
 	} else if !local {
 		self, err := source.WaitID(ctx)
 		if err != nil {
 			return nil, err
 		}
-		c.Credentials = spire.AdminCredentials(source, source, self.TrustDomain())
+		c.Credentials = serverapi.AdminCredentials(source, source, self.TrustDomain())
 	}
-	return spire.NewClient(c)
+	return serverapi.NewClient(c)
 }
 
 // readBundles returns the bundles of a folder, and what is wrong with those that it

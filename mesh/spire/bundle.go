@@ -89,9 +89,9 @@ func parseBundle(td spiffeid.TrustDomain, text []byte) (*spiffebundle.Bundle, er
 	}
 	if doc.RefreshHint != nil {
 		hint := *doc.RefreshHint
-		if hint < 0 || hint > int64(maxRefreshHint/time.Second) {
+		if hint < 0 || hint > int64(MaxRefreshHint/time.Second) {
 			return nil, fmt.Errorf("spiffe_refresh_hint %d is not a number of seconds up to %d", hint,
-				int64(maxRefreshHint/time.Second))
+				int64(MaxRefreshHint/time.Second))
 		}
 		bundle.SetRefreshHint(time.Duration(hint) * time.Second)
 	}
@@ -108,8 +108,8 @@ func parseBundle(td spiffeid.TrustDomain, text []byte) (*spiffebundle.Bundle, er
 var bundleLimits = jsonlimit.Limits{Depth: maxBundleDepth, Values: maxBundleKeys * maxKeyMembers,
 	Elements: maxBundleKeys}
 
-// maxRefreshHint is more than anybody means.
-const maxRefreshHint = 10 * 365 * 24 * time.Hour
+// MaxRefreshHint is more than anybody means.
+const MaxRefreshHint = 10 * 365 * 24 * time.Hour
 
 // addKey adds one key of a document, or passes over one that is not for us. Room is that
 // for roots.
@@ -251,8 +251,8 @@ func keyless(b *spiffebundle.Bundle) bool {
 	return b == nil || len(b.X509Authorities()) == 0 && len(b.JWTAuthorities()) == 0
 }
 
-// describeKeys says what b trusts, for a person.
-func describeKeys(b *spiffebundle.Bundle) string {
+// DescribeKeys says what b trusts, for a person.
+func DescribeKeys(b *spiffebundle.Bundle) string {
 	if b == nil {
 		return ""
 	}

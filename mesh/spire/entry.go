@@ -34,13 +34,14 @@ func ParseSelector(s string) (Selector, error) {
 	if !found {
 		return Selector{}, fmt.Errorf("selector %q has no colon, write it as type:value: %w", s, ErrInvalid)
 	}
-	if err := selector.check(); err != nil {
+	if err := selector.Check(); err != nil {
 		return Selector{}, err
 	}
 	return selector, nil
 }
 
-func (s Selector) check() error {
+// Check reports what SPIRE would refuse of s.
+func (s Selector) Check() error {
 	if s.Type == "" || s.Value == "" || strings.Contains(s.Type, ":") {
 		return fmt.Errorf("selector %q needs a type without colon and a value: %w", s.String(), ErrInvalid)
 	}
@@ -85,16 +86,16 @@ type Entry struct {
 	ExpiresAt time.Time
 }
 
-// canonical returns e with its sets in order, each member once.
-func (e Entry) canonical() Entry {
+// Canonical returns e with its sets in order, each member once.
+func (e Entry) Canonical() Entry {
 	e.Selectors = slices.Compact(slices.SortedFunc(slices.Values(e.Selectors), compareSelectors))
 	e.FederatesWith = slices.Compact(slices.SortedFunc(slices.Values(e.FederatesWith), spiffeid.TrustDomain.Compare))
 	return e
 }
 
-// check returns an error that wraps ErrInvalid when the server would refuse e, or
+// Check returns an error that wraps ErrInvalid when the server would refuse e, or
 // would accept what can never work.
-func (e Entry) check() error {
+func (e Entry) Check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("entry %s: %s: %w", e.ID, fmt.Sprintf(format, args...), ErrInvalid)
 	}
@@ -119,7 +120,7 @@ func (e Entry) check() error {
 		return bad("store_svid needs selectors of one type")
 	}
 	for _, s := range e.Selectors {
-		if err := s.check(); err != nil {
+		if err := s.Check(); err != nil {
 			return fmt.Errorf("entry %s: %w", e.ID, err)
 		}
 	}
@@ -174,6 +175,15 @@ type entryField struct {
 	text func(Entry) string
 }
 
+// EntryFields returns the names that SPIRE has for the fields of an [Entry].
+func EntryFields() []string {
+	names := make([]string, 0, len(entryFields))
+	for _, f := range entryFields {
+		names = append(names, f.name)
+	}
+	return names
+}
+
 // entryFields are the fields that we know, by the names that SPIRE has for them.
 var entryFields = []entryField{
 	{"spiffe_id", func(e Entry) string { return e.SPIFFEID.String() }},
@@ -197,7 +207,7 @@ var entryFields = []entryField{
 
 // Fields returns the fields of e that are set, in a fixed order, as differences from
 // nothing: what a new entry will have.
-func (e Entry) Fields() []diff.Field { return diffEntries(Entry{}, e.canonical()) }
+func (e Entry) Fields() []diff.Field { return diffEntries(Entry{}, e.Canonical()) }
 
 // diffEntries returns the fields in which want differs from have, but for the ID.
 // Both are canonical.

@@ -156,12 +156,12 @@ func PlanFederationObjects(td spiffeid.TrustDomain, desired *unstructured.Unstru
 func PlanFederations(desired, observed []Federation, overwrite bool) []diff.Change[Federation] {
 	name := func(f Federation) string { return "federation/" + f.TrustDomain.Name() }
 	change := func(there, want Federation, exists bool) diff.Change[Federation] {
-		change := diff.Change[Federation]{Name: name(want), Have: there, Want: want, Fields: diffFederations(there, want)}
+		change := diff.Change[Federation]{Name: name(want), Have: there, Want: want, Fields: DiffFederations(there, want)}
 		switch {
 		case !exists:
 			change.Action = diff.Create
 			if want.Bundle != nil {
-				change.Fields = append(change.Fields, diff.Field{Path: "trust_domain_bundle", Want: describeKeys(want.Bundle)})
+				change.Fields = append(change.Fields, diff.Field{Path: "trust_domain_bundle", Want: DescribeKeys(want.Bundle)})
 			}
 		case len(change.Fields) == 0:
 			change.Action = diff.Keep
@@ -176,8 +176,8 @@ func PlanFederations(desired, observed []Federation, overwrite bool) []diff.Chan
 	return diff.Changes(desired, observed, name, change, func(Federation) bool { return false })
 }
 
-// diffFederations returns the fields in which want differs, but for the bundle.
-func diffFederations(have, want Federation) []diff.Field {
+// DiffFederations returns the fields in which want differs, but for the bundle.
+func DiffFederations(have, want Federation) []diff.Field {
 	var out []diff.Field
 	add := func(field, a, b string) {
 		if a != b {
@@ -207,7 +207,7 @@ func PlanBundles(desired, observed []*spiffebundle.Bundle, overwrite bool) []dif
 	name := func(b *spiffebundle.Bundle) string { return "bundle/" + b.TrustDomain().Name() }
 	change := func(there, want *spiffebundle.Bundle, exists bool) diff.Change[*spiffebundle.Bundle] {
 		change := diff.Change[*spiffebundle.Bundle]{Name: name(want), Have: there, Want: want}
-		change.Fields = []diff.Field{{Path: "keys", Have: describeKeys(there), Want: describeKeys(want)}}
+		change.Fields = []diff.Field{{Path: "keys", Have: DescribeKeys(there), Want: DescribeKeys(want)}}
 		switch older := isOlder(want, there); {
 		case exists && SameKeys(there, want):
 			change.Action, change.Fields = diff.Keep, nil
@@ -232,4 +232,13 @@ func isOlder(want, have *spiffebundle.Bundle) bool {
 	a, known := want.SequenceNumber()
 	b, _ := have.SequenceNumber()
 	return known && a != 0 && a < b
+}
+
+// ServerID returns the SPIFFE ID that a SPIRE server presents on TCP.
+func ServerID(td spiffeid.TrustDomain) spiffeid.ID {
+	id, err := spiffeid.FromPath(td, "/spire/server")
+	if err != nil {
+		return spiffeid.ID{} // unreachable: the path is a constant
+	}
+	return id
 }

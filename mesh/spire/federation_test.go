@@ -6,204 +6,14 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
-	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
+	"github.com/argomesh/argomesh/mesh/spire/spiretest"
 	"github.com/argomesh/argomesh/test/kit/certkit"
 )
-
-func ignore[T any](diff.Change[T]) {}
-
-// newBundle returns a bundle of td with a fresh root and JWT key.
-func newBundle(t testing.TB, td spiffeid.TrustDomain) *spiffebundle.Bundle {
-	t.Helper()
-	root := certkit.NewRoot(t, td, elliptic.P256())
-	b := spiffebundle.New(td)
-	b.AddX509Authority(root.Certificate)
-	if err := b.AddJWTAuthority("key-1", root.Key.Public()); err != nil {
-		t.Fatal(err)
-	}
-	b.SetSequenceNumber(7)
-	b.SetRefreshHint(5 * time.Minute)
-	return b
-}
-
-func bundles(t testing.TB, tds ...spiffeid.TrustDomain) []*spiffebundle.Bundle {
-	t.Helper()
-	var out []*spiffebundle.Bundle
-	for _, td := range tds {
-		out = append(out, newBundle(t, td))
-	}
-	return out
-}
-
-func federation(t testing.TB, td spiffeid.TrustDomain) spire.Federation {
-	t.Helper()
-	return spire.Federation{
-		TrustDomain: td, EndpointURL: "https://" + td.Name() + ":8443/", EndpointID: spire.ServerID(td), Bundle: newBundle(t, td),
-	}
-}
-
-func federate(t testing.TB, client *spire.Client, overwrite bool, desired ...spire.Federation) (map[string]diff.Action, error) {
-	t.Helper()
-	observed, err := client.Federations(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := map[string]diff.Action{}
-	err = client.ApplyFederations(t.Context(), spire.PlanFederations(desired, observed, overwrite), func(c diff.Change[spire.Federation]) { done[c.Name] = c.Action })
-	return done, err
-}
-
-func TestFederationComesAndGoes(t *testing.T) {
-	server, client := start(t)
-	want := federation(t, partner)
-	done, err := federate(t, client, false, want)
-	if diff := cmp.Diff(map[string]diff.Action{"federation/partner.test": diff.Create}, done); err != nil || diff != "" {
-		t.Fatalf("%v\n%s", err, diff)
-	}
-	stored := server.Relationships()["partner.test"]
-	if stored.GetBundleEndpointUrl() != "https://partner.test:8443/" || stored.GetHttpsSpiffe().GetEndpointSpiffeId() != "spiffe://partner.test/spire/server" {
-		t.Errorf("stored: %v", stored)
-	}
-	b, err := client.FederatedBundle(t.Context(), partner)
-	if err != nil || !b.Equal(want.Bundle) {
-		t.Errorf("FederatedBundle() = %v, %v", b, err)
-	}
-	if done, err := federate(t, client, false, want); err != nil || len(done) != 0 {
-		t.Errorf("again: %v, %v", done, err)
-	}
-
-	other := want
-	other.EndpointURL, other.EndpointID = "https://new.partner.test/", spiffeid.ID{}
-	if done, err := federate(t, client, false, other); !errors.Is(err, spire.ErrRefused) || len(done) != 0 {
-		t.Errorf("otherwise: %v, %v", done, err)
-	}
-	if done, err := federate(t, client, true, other); err != nil || len(done) != 1 {
-		t.Errorf("otherwise, insisting: %v, %v", done, err)
-	}
-	stored = server.Relationships()["partner.test"]
-	if stored.GetBundleEndpointUrl() != "https://new.partner.test/" || stored.GetHttpsWeb() == nil {
-		t.Errorf("stored: %v", stored)
-	}
-	if err := client.RefreshBundle(t.Context(), partner); err != nil {
-		t.Error(err)
-	}
-
-	if err := client.DeleteFederation(t.Context(), partner); err != nil {
-		t.Fatal(err)
-	}
-	if err := client.DeleteFederation(t.Context(), partner); !errors.Is(err, spire.ErrNotFound) {
-		t.Errorf("again: %v", err)
-	}
-	if err := client.RefreshBundle(t.Context(), partner); !errors.Is(err, spire.ErrNotFound) {
-		t.Error(err)
-	}
-	if _, err := client.FederatedBundle(t.Context(), partner); err != nil {
-		t.Errorf("the bundle stays, but: %v", err)
-	}
-	// Entries of anyone who hold it back.
-	r := entriesOf(t, registration(func(r *spire.Registration) { r.FederatesWith = []spiffeid.TrustDomain{partner} }))
-	if _, err := reconcile(t, client, edge, r); err != nil {
-		t.Fatal(err)
-	}
-	if err := client.DeleteBundle(t.Context(), partner); !errors.Is(err, spire.ErrInUse) {
-		t.Errorf("DeleteBundle() = %v", err)
-	}
-	if _, err := reconcile(t, client, edge, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := client.DeleteBundle(t.Context(), partner); err != nil {
-		t.Error(err)
-	}
-	if err := client.DeleteBundle(t.Context(), partner); !errors.Is(err, spire.ErrNotFound) {
-		t.Errorf("again: %v", err)
-	}
-}
-
-// A partner with whom something is wrong holds up no other.
-func TestPartnersAreApart(t *testing.T) {
-	server, client := start(t)
-	bad := federation(t, own) // the server's own
-	done, err := federate(t, client, false, bad, federation(t, partner), federation(t, other))
-	if !errors.Is(err, spire.ErrInvalid) || !strings.Contains(err.Error(), "federation/own.test") {
-		t.Errorf("error is %v", err)
-	}
-	if len(done) != 2 || len(server.Relationships()) != 2 {
-		t.Errorf("done: %v", done)
-	}
-	var pushed []string
-	err = client.ApplyBundles(t.Context(), spire.PlanBundles(bundles(t, own, partner, other), nil, false), func(c diff.Change[*spiffebundle.Bundle]) {
-		pushed = append(pushed, c.Name)
-	})
-	if !errors.Is(err, spire.ErrInvalid) || len(pushed) != 2 {
-		t.Errorf("pushed %v, %v", pushed, err)
-	}
-}
-
-// Someone federates between our look and our call: the server then says Internal.
-func TestFederationMeetsWhatIsThere(t *testing.T) {
-	_, client := start(t)
-	want := federation(t, partner)
-	plan := spire.PlanFederations([]spire.Federation{want}, nil, false)
-	if err := client.ApplyFederations(t.Context(), plan, ignore); err != nil {
-		t.Fatal(err)
-	}
-	if err := client.ApplyFederations(t.Context(), plan, ignore); err != nil {
-		t.Errorf("the same: %v", err)
-	}
-	want.EndpointURL = "https://elsewhere.test/"
-	if err := client.ApplyFederations(t.Context(), spire.PlanFederations([]spire.Federation{want}, nil, false), ignore); !errors.Is(err, spire.ErrExists) {
-		t.Errorf("otherwise: %v", err)
-	}
-}
-
-func TestBundleUpdatesArePushed(t *testing.T) {
-	_, client := start(t)
-	push := func(b *spiffebundle.Bundle, overwrite bool) (diff.Action, error) {
-		t.Helper()
-		observed, err := client.FederatedBundles(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		plan := spire.PlanBundles([]*spiffebundle.Bundle{b}, observed, overwrite)
-		return plan[0].Action, client.ApplyBundles(t.Context(), plan, ignore)
-	}
-	first, second := newBundle(t, partner), newBundle(t, partner)
-	second.SetSequenceNumber(8)
-	for _, step := range []struct {
-		what      string
-		bundle    *spiffebundle.Bundle
-		overwrite bool
-		want      diff.Action
-		err       error
-	}{
-		{"first", first, false, diff.Create, nil},
-		{"again", first, false, diff.Keep, nil},
-		{"the next", second, false, diff.Update, nil},
-		{"an older one", first, false, diff.Refuse, spire.ErrRefused},
-		{"an older one, insisting", first, true, diff.Update, nil},
-	} {
-		if action, err := push(step.bundle, step.overwrite); action != step.want || !errors.Is(err, step.err) {
-			t.Errorf("%s: %s, %v", step.what, action, err)
-		}
-	}
-	if b, err := client.FederatedBundle(t.Context(), partner); err != nil || !b.Equal(first) {
-		t.Errorf("FederatedBundle() = %v, %v", b, err)
-	}
-	// More than a page.
-	if err := client.ApplyBundles(t.Context(), spire.PlanBundles(bundles(t, other, spiffeid.RequireTrustDomainFromString("third.test")), nil, false), ignore); err != nil {
-		t.Fatal(err)
-	}
-	if all, err := client.FederatedBundles(t.Context()); err != nil || len(all) != 3 {
-		t.Errorf("FederatedBundles() = %d, %v", len(all), err)
-	}
-}
 
 func TestFederationsThatAreRefused(t *testing.T) {
 	tests := map[string]struct {
@@ -218,12 +28,12 @@ func TestFederationsThatAreRefused(t *testing.T) {
 		"no url":                {func(f *spire.Federation) { f.EndpointURL = "" }, "scheme https"},
 		"no url at all":         {func(f *spire.Federation) { f.EndpointURL = "https://%zz" }, "is not a URL"},
 		"endpoint without path": {func(f *spire.Federation) { f.EndpointID = partner.ID() }, "no path"},
-		"another's bundle":      {func(f *spire.Federation) { f.Bundle = newBundle(t, other) }, "that of other.test"},
+		"another's bundle":      {func(f *spire.Federation) { f.Bundle = spiretest.NewBundle(t, other) }, "that of other.test"},
 		"a bundle without keys": {func(f *spire.Federation) { f.Bundle = spiffebundle.New(partner) }, "no X.509 key"},
 	}
 	for title, tt := range tests {
 		t.Run(title, func(t *testing.T) {
-			f := federation(t, partner)
+			f := spiretest.Federation(t, partner)
 			tt.change(&f)
 			if err := f.Check(); !errors.Is(err, spire.ErrInvalid) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Check() = %v, want %q", err, tt.want)
@@ -233,7 +43,7 @@ func TestFederationsThatAreRefused(t *testing.T) {
 			}
 		})
 	}
-	f := federation(t, partner)
+	f := spiretest.Federation(t, partner)
 	if f.NeedsBundle() {
 		t.Error("it needs the bundle that it has")
 	}
@@ -247,7 +57,7 @@ func TestFederationsThatAreRefused(t *testing.T) {
 }
 
 func TestParseBundle(t *testing.T) {
-	whole := newBundle(t, partner)
+	whole := spiretest.NewBundle(t, partner)
 	text, err := spire.MarshalBundle(whole)
 	if err != nil {
 		t.Fatal(err)
@@ -319,13 +129,13 @@ func TestParseBundle(t *testing.T) {
 }
 
 func TestSameKeys(t *testing.T) {
-	b := newBundle(t, own)
+	b := spiretest.NewBundle(t, own)
 	renumbered := b.Clone()
 	renumbered.SetSequenceNumber(1000)
 	if !spire.SameKeys(b, renumbered) || !spire.SameKeys(nil, spiffebundle.New(own)) || !spire.SameKeys(nil, nil) {
 		t.Error("the same keys are held to be others")
 	}
-	if spire.SameKeys(b, newBundle(t, own)) || spire.SameKeys(b, nil) || spire.SameKeys(spiffebundle.New(own), b) {
+	if spire.SameKeys(b, spiretest.NewBundle(t, own)) || spire.SameKeys(b, nil) || spire.SameKeys(spiffebundle.New(own), b) {
 		t.Error("other keys are held to be the same")
 	}
 }

@@ -197,8 +197,8 @@ func (r Registration) clusterSPIFFEID(id spiffeid.ID) (*unstructured.Unstructure
 		ID: EntryID(r.Name, id, spiffeid.ID{}), SPIFFEID: id, ParentID: parent,
 		Selectors: append(r.Pods.selectors(), r.Selectors...), X509TTL: r.X509TTL, JWTTTL: r.JWTTTL,
 		FederatesWith: r.FederatesWith, DNSNames: r.DNSNames, Hint: r.Hint, Admin: r.Admin,
-	}.canonical()
-	if err := e.check(); err != nil {
+	}.Canonical()
+	if err := e.Check(); err != nil {
 		return nil, err
 	}
 	spec := ClusterSPIFFEIDSpec{
@@ -218,7 +218,7 @@ func (r Registration) clusterSPIFFEID(id spiffeid.ID) (*unstructured.Unstructure
 	if r.Pods.ServiceAccount != "" {
 		own = append([]Selector{{Type: "k8s", Value: "sa:" + r.Pods.ServiceAccount}}, own...)
 	}
-	for _, s := range (Entry{Selectors: own}).canonical().Selectors {
+	for _, s := range (Entry{Selectors: own}).Canonical().Selectors {
 		spec.WorkloadSelectorTemplates = append(spec.WorkloadSelectorTemplates, literal(s.String()))
 	}
 	return toObject(&ClusterSPIFFEID{TypeMeta: typeMeta(ClusterSPIFFEIDKind), ObjectMeta: r.meta(e.ID), Spec: spec})

@@ -18,12 +18,13 @@ import (
 
 	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
+	"github.com/argomesh/argomesh/mesh/spire/spiretest"
 	"github.com/argomesh/argomesh/test/golden"
 )
 
 // pods is the registration of edge-1 by its pods.
 func pods(change func(*spire.Registration)) spire.Registration {
-	return registration(func(r *spire.Registration) {
+	return spiretest.Registration(func(r *spire.Registration) {
 		r.ParentIDs, r.Selectors = nil, nil
 		r.Pods = spire.Pods{Namespace: "argocd", ServiceAccount: "argomesh-agent", Labels: map[string]string{"app.kubernetes.io/name": "argomesh-agent"}}
 		if change != nil {
@@ -73,8 +74,8 @@ func TestGoldenObjects(t *testing.T) {
 		"pods_everything": objectsOf(t, pods(everything)),
 		"pods_two_ids":    objectsOf(t, pods(func(r *spire.Registration) { r.IDs = append(r.IDs, newID) })),
 		"pods_namespace":  objectsOf(t, pods(func(r *spire.Registration) { r.Pods = spire.Pods{Namespace: "argocd"} })),
-		"entry":           objectsOf(t, registration(nil)),
-		"entry_everything": objectsOf(t, registration(func(r *spire.Registration) {
+		"entry":           objectsOf(t, spiretest.Registration(nil)),
+		"entry_everything": objectsOf(t, spiretest.Registration(func(r *spire.Registration) {
 			r.ParentIDs = append(r.ParentIDs, alias)
 			everything(r)
 		})),

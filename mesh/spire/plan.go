@@ -36,10 +36,10 @@ func nameOfEntry(e Entry) string { return "entry/" + e.ID }
 func PlanEntries(name identity.AgentName, desired, observed []Entry) []diff.Change[Entry] {
 	have := make(map[string]Entry, len(observed))
 	for _, e := range observed {
-		have[e.ID] = e.canonical()
+		have[e.ID] = e.Canonical()
 	}
 	change := func(there, want Entry, _ bool) diff.Change[Entry] {
-		return planEntry(want, there, inTheWay(want, have))
+		return PlanEntry(want, there, inTheWay(want, have))
 	}
 	return diff.Changes(canonical(desired), slices.Collect(maps.Values(have)), nameOfEntry, change, func(e Entry) bool {
 		owner, ours := Owner(e.ID)
@@ -50,7 +50,7 @@ func PlanEntries(name identity.AgentName, desired, observed []Entry) []diff.Chan
 func canonical(entries []Entry) []Entry {
 	out := make([]Entry, len(entries))
 	for i, e := range entries {
-		out[i] = e.canonical()
+		out[i] = e.Canonical()
 	}
 	return out
 }
@@ -67,9 +67,9 @@ func inTheWay(want Entry, have map[string]Entry) Entry {
 	return found
 }
 
-// planEntry compares want with have, the entry of its ID if there is one, and other,
+// PlanEntry compares want with have, the entry of its ID if there is one, and other,
 // one in its way.
-func planEntry(want, have, other Entry) diff.Change[Entry] {
+func PlanEntry(want, have, other Entry) diff.Change[Entry] {
 	change := diff.Change[Entry]{Name: nameOfEntry(want), Have: have, Want: want}
 	switch {
 	case have.ID != "":

@@ -8,17 +8,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
-	"github.com/spiffe/spire-api-sdk/proto/spire/api/types"
 
 	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
+	"github.com/argomesh/argomesh/mesh/spire/spiretest"
 )
-
-// byValue compares identities.
-var byValue = cmp.Options{
-	cmp.Comparer(func(a, b spiffeid.ID) bool { return a == b }),
-	cmp.Comparer(func(a, b spiffeid.TrustDomain) bool { return a == b }),
-}
 
 func TestEntryIDAndOwner(t *testing.T) {
 	id := spire.EntryID(edge, edgeID, node)
@@ -52,13 +46,13 @@ func TestEntryIDAndOwner(t *testing.T) {
 
 func TestManagers(t *testing.T) {
 	id := spire.EntryID(edge, edgeID, node)
-	pod := sel(t, "k8s:ns:x", "k8s:pod-uid:1234")
+	pod := spiretest.Selectors(t, "k8s:ns:x", "k8s:pod-uid:1234")
 	tests := map[string]struct {
 		entries         []spire.Entry
 		present, delete bool
 	}{
 		"nobody":                        {},
-		"somebody's entries":            {entries: []spire.Entry{{ID: "0001", Selectors: sel(t, "k8s:ns:x")}}},
+		"somebody's entries":            {entries: []spire.Entry{{ID: "0001", Selectors: spiretest.Selectors(t, "k8s:ns:x")}}},
 		"without prefix":                {entries: []spire.Entry{{ID: "0001", Selectors: pod}}, present: true, delete: true},
 		"with the name of its cluster":  {entries: []spire.Entry{{ID: "edge.0001", Selectors: pod}}, present: true},
 		"with a prefix that is ours":    {entries: []spire.Entry{{ID: "argomesh.0001", Selectors: pod}}, present: true, delete: true},
@@ -80,34 +74,12 @@ func TestManagers(t *testing.T) {
 	}
 }
 
-// What Managers says is what happens.
-func TestEntriesBesideAControllerManager(t *testing.T) {
-	for prefix, survives := range map[string]bool{"": false, "edge": true, "argomesh": false} {
-		server, client := start(t)
-		foreign(t, server, func(e *types.Entry) {
-			e.Id, e.SpiffeId.Path = strings.TrimPrefix(prefix+".0001", "."), "/pod"
-			e.Selectors = append(e.GetSelectors(), &types.Selector{Type: "k8s", Value: "pod-uid:1"})
-		})
-		if _, err := reconcile(t, client, edge, entriesOf(t, registration(nil))); err != nil {
-			t.Fatal(err)
-		}
-		seen, err := client.Observe(t.Context(), edge, nil)
-		if err != nil || len(seen.Entries) != 1 {
-			t.Fatalf("Observe() = %v, %v", seen, err)
-		}
-		server.Collect(prefix, strings.TrimPrefix(prefix+".0001", "."))
-		if got := len(server.Entries()) == 2; got != survives || seen.Managers.Deletes(seen.Entries[0].ID) == survives {
-			t.Errorf("prefix %q: the entry survives: %t, want %t", prefix, got, survives)
-		}
-	}
-}
-
 func TestRegistrationsThatAreRefused(t *testing.T) {
 	tests := map[string]struct {
 		change func(*spire.Registration)
 		want   string
 	}{
-		"no name":             {func(r *spire.Registration) { r.Name = name("x"); r.Name = spire.Registration{}.Name }, "no name"},
+		"no name":             {func(r *spire.Registration) { r.Name = spiretest.Name("x"); r.Name = spire.Registration{}.Name }, "no name"},
 		"no id":               {func(r *spire.Registration) { r.IDs = nil }, "no SPIFFE ID"},
 		"no parent":           {func(r *spire.Registration) { r.ParentIDs = nil }, "no parent"},
 		"no selectors":        {func(r *spire.Registration) { r.Selectors = nil }, "no selectors"},
@@ -131,20 +103,20 @@ func TestRegistrationsThatAreRefused(t *testing.T) {
 	}
 	for title, tt := range tests {
 		t.Run(title, func(t *testing.T) {
-			_, err := registration(tt.change).Entries()
+			_, err := spiretest.Registration(tt.change).Entries()
 			if !errors.Is(err, spire.ErrInvalid) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Entries() = %v, want %q", err, tt.want)
 			}
 		})
 	}
-	if _, err := registration(func(r *spire.Registration) { r.Hint, r.DNSNames = strings.Repeat("é", 1024), []string{"*.a"} }).Entries(); err != nil {
+	if _, err := spiretest.Registration(func(r *spire.Registration) { r.Hint, r.DNSNames = strings.Repeat("é", 1024), []string{"*.a"} }).Entries(); err != nil {
 		t.Errorf("at the limits: %v", err)
 	}
 }
 
 func TestPlanEntriesOrder(t *testing.T) {
-	have := entriesOf(t, registration(nil))
-	want := entriesOf(t, registration(func(r *spire.Registration) { r.ParentIDs = []spiffeid.ID{alias} }))
+	have := spiretest.Entries(t, spiretest.Registration(nil))
+	want := spiretest.Entries(t, spiretest.Registration(func(r *spire.Registration) { r.ParentIDs = []spiffeid.ID{alias} }))
 	var got []string
 	for _, c := range spire.PlanEntries(edge, want, have) {
 		got = append(got, c.Action.Participle())
@@ -159,7 +131,7 @@ func TestPlanEntriesOrder(t *testing.T) {
 	if plan := spire.PlanEntries(edge2, nil, have); len(plan) != 0 {
 		t.Errorf("PlanEntries() of another name = %v", plan)
 	}
-	second := entriesOf(t, registration(func(r *spire.Registration) { r.Name = edge2 }))
+	second := spiretest.Entries(t, spiretest.Registration(func(r *spire.Registration) { r.Name = edge2 }))
 	second[0].X509TTL = time.Hour
 	plan := spire.PlanEntries(edge2, second, have)
 	if len(plan) != 1 || plan[0].Action != diff.Refuse || !strings.Contains(plan[0].Reason, "registration edge-1") {

@@ -127,8 +127,8 @@ func (r Registration) Entries() ([]Entry, error) {
 				Selectors: slices.Concat(r.Pods.selectors(), r.Selectors),
 				X509TTL:   r.X509TTL, JWTTTL: r.JWTTTL, FederatesWith: r.FederatesWith,
 				DNSNames: r.DNSNames, Hint: r.Hint, Admin: r.Admin,
-			}.canonical()
-			problems = append(problems, e.check())
+			}.Canonical()
+			problems = append(problems, e.Check())
 			out = append(out, e)
 		}
 	}

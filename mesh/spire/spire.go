@@ -2,15 +2,12 @@
 // trust domains are federated. It knows two ways to the same end. Either objects of
 // spire-controller-manager are made ([Registration.Objects], [Federation.Object]), to
 // be kept in git or applied to a Kubernetes API; or entries and federation
-// relationships are written to the SPIRE server itself by [Client].
+// relationships are written to the SPIRE server itself by package serverapi.
 //
 // What has to change is decided by pure functions ([PlanEntries], [PlanObjects],
 // [PlanFederations]) from what is wanted and what is there; the same changes are printed
-// by a dry run and carried out by [Client.ApplyEntries] and its siblings, or by
-// anyone who has a client of the Kubernetes API.
-//
-// [Pusher] does one thing unasked, where it is told to: it keeps the bundles of other
-// trust domains at a server up to date.
+// by a dry run and carried out by a client of serverapi, or by anyone who has a client of
+// the Kubernetes API. Nothing here does more than compute.
 //
 // It touches only what it made. An entry of ours is known by its ID
 // ([EntryID]), an object by its labels ([ManagedByLabel]). A federation relationship
@@ -26,9 +23,7 @@
 //		ParentIDs: []spiffeid.ID{node}, Selectors: []spire.Selector{{Type: "k8s", Value: "ns:argocd"}},
 //	}
 //	entries, err := r.Entries()
-//	observed, err := client.Observe(ctx, edge1, entries)
-//	changes := spire.PlanEntries(edge1, entries, observed.Entries)
-//	err = client.ApplyEntries(ctx, changes, func(spire.Change[spire.Entry]) {})
+//	changes := spire.PlanEntries(edge1, entries, observed.Entries) // of serverapi.Client
 package spire
 
 import "errors"

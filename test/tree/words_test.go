@@ -282,10 +282,10 @@ var replaced = map[string]map[string]string{
 		"Ender": "TLSTerminator",
 	},
 	"mesh/spire": {
-		"Pusher.settle": "setError",
-		"only":          "withAction",
-		"take":          "countCertificate",
+		"only": "withAction",
+		"take": "countCertificate",
 	},
+	"mesh/spire/serverapi": {"Pusher.settle": "setError"},
 	"proxies/redis": {
 		"Keeper":              "LastKnownStore",
 		"Owners":              "OwnerResolver",

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/argomesh/argomesh/mesh/spire/serverapi"
+
 	"github.com/argomesh/argomesh/cmd/internal/config"
-	"github.com/argomesh/argomesh/mesh/spire"
 )
 
 // SPIRE is the SPIRE server to which bundles of other trust domains are pushed. Key:
@@ -27,7 +28,7 @@ func DefaultSPIRE() SPIRE { return SPIRE{Every: time.Minute} }
 func (s SPIRE) Validate() error {
 	var problems []error
 	if s.Server != "" {
-		if _, _, err := spire.ParseAddress(s.Server); err != nil {
+		if _, _, err := serverapi.ParseAddress(s.Server); err != nil {
 			problems = append(problems, config.Invalid("server", "%v", err))
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/argomesh/argomesh/mesh/spire/serverapi"
+
 	"github.com/spf13/cobra"
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -299,7 +301,7 @@ func (c *federateCommand) applyToServer(ctx context.Context, f spire.Federation)
 }
 
 // checkServer refuses what cannot last on the server.
-func (c *federateCommand) checkServer(ctx context.Context, client *spire.Client, td spiffeid.TrustDomain,
+func (c *federateCommand) checkServer(ctx context.Context, client *serverapi.Client, td spiffeid.TrustDomain,
 	doing string) error {
 	own, err := client.Bundle(ctx)
 	if err != nil {
@@ -309,7 +311,7 @@ func (c *federateCommand) checkServer(ctx context.Context, client *spire.Client,
 		return fmt.Errorf("%s: it is the SPIRE server's own trust domain", doing)
 	}
 	var managers spire.Managers
-	err = client.ListEntries(ctx, spire.EntryFilter{}, func(e spire.Entry) error {
+	err = client.ListEntries(ctx, serverapi.EntryFilter{}, func(e spire.Entry) error {
 		managers.Note(e)
 		return nil
 	})
@@ -391,7 +393,7 @@ func (c *federateCommand) removeFromServer(ctx context.Context, td spiffeid.Trus
 	return err
 }
 
-func (c *federateCommand) printRemoval(ctx context.Context, client *spire.Client, td spiffeid.TrustDomain,
+func (c *federateCommand) printRemoval(ctx context.Context, client *serverapi.Client, td spiffeid.TrustDomain,
 	doing string) error {
 	observed, err := client.Federations(ctx)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/argomesh/argomesh/mesh/spire/serverapi"
+
 	"github.com/spf13/cobra"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -73,7 +75,7 @@ func (c *identityListCommand) listServer(ctx context.Context) error {
 	}
 	defer func() { _ = client.Close() }() // nothing is under way
 	var entries []spire.Entry
-	err = client.ListEntries(ctx, spire.EntryFilter{}, func(e spire.Entry) error {
+	err = client.ListEntries(ctx, serverapi.EntryFilter{}, func(e spire.Entry) error {
 		if _, ours := spire.Owner(e.ID); ours || c.all {
 			entries = append(entries, e)
 		}

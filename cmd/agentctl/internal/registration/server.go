@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/argomesh/argomesh/mesh/spire/serverapi"
+
 	"github.com/spf13/cobra"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
@@ -77,9 +79,9 @@ func WorkloadAPI(socket string) (string, error) {
 
 // Connect returns a client, which the caller closes. Over TCP the server must be that
 // of td, unless a flag names another; zero stands for the trust domain of our own SVID.
-func (s *Server) Connect(ctx context.Context, td spiffeid.TrustDomain) (*spire.Client, error) {
-	cfg := spire.ClientConfig{Address: s.address, CallTimeout: s.timeout}
-	_, local, err := spire.ParseAddress(s.address)
+func (s *Server) Connect(ctx context.Context, td spiffeid.TrustDomain) (*serverapi.Client, error) {
+	cfg := serverapi.ClientConfig{Address: s.address, CallTimeout: s.timeout}
+	_, local, err := serverapi.ParseAddress(s.address)
 	if err != nil {
 		return nil, fmt.Errorf("--spire-server: %w", err)
 	}
@@ -100,9 +102,9 @@ func (s *Server) Connect(ctx context.Context, td spiffeid.TrustDomain) (*spire.C
 			return nil,
 				fmt.Errorf("--spire-server %s: our Workload API has no bundle of %s to check that server with: use an SVID of that trust domain, or federate with it", s.address, td)
 		}
-		cfg.Credentials = spire.AdminCredentials(svid, x.Bundles, td)
+		cfg.Credentials = serverapi.AdminCredentials(svid, x.Bundles, td)
 	}
-	client, err := spire.NewClient(cfg)
+	client, err := serverapi.NewClient(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("--spire-server: %w", err)
 	}

@@ -1,4 +1,4 @@
-package spire
+package serverapi
 
 import (
 	"crypto/x509"
@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/argomesh/argomesh/mesh/spire"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -27,7 +29,7 @@ func idFromWire(m *types.SPIFFEID) (spiffeid.ID, error) {
 	return spiffeid.FromPath(td, m.GetPath())
 }
 
-func entryToWire(e Entry) *types.Entry {
+func entryToWire(e spire.Entry) *types.Entry {
 	m := &types.Entry{
 		Id: e.ID, SpiffeId: idToWire(e.SPIFFEID), ParentId: idToWire(e.ParentID),
 		X509SvidTtl: wireSeconds(e.X509TTL), JwtSvidTtl: wireSeconds(e.JWTTTL),
@@ -51,12 +53,12 @@ func wireSeconds(d time.Duration) int32 {
 }
 
 // entryFromWire returns the entry of a server's answer. The error wraps ErrReply.
-func entryFromWire(m *types.Entry) (Entry, error) {
-	bad := func(field string, err error) (Entry, error) {
-		return Entry{}, fmt.Errorf("entry %q: %s: %w: %w", m.GetId(), field, err, ErrReply)
+func entryFromWire(m *types.Entry) (spire.Entry, error) {
+	bad := func(field string, err error) (spire.Entry, error) {
+		return spire.Entry{}, fmt.Errorf("entry %q: %s: %w: %w", m.GetId(), field, err, spire.ErrReply)
 	}
 	if m.GetId() == "" {
-		return Entry{}, fmt.Errorf("entry without id: %w", ErrReply)
+		return spire.Entry{}, fmt.Errorf("entry without id: %w", spire.ErrReply)
 	}
 	id, err := idFromWire(m.GetSpiffeId())
 	if err != nil {
@@ -66,7 +68,7 @@ func entryFromWire(m *types.Entry) (Entry, error) {
 	if err != nil {
 		return bad("parent_id", err)
 	}
-	e := Entry{
+	e := spire.Entry{
 		ID: m.GetId(), SPIFFEID: id, ParentID: parent,
 		X509TTL: time.Duration(m.GetX509SvidTtl()) * time.Second, JWTTTL: time.Duration(m.GetJwtSvidTtl()) * time.Second,
 		DNSNames: m.GetDnsNames(), Hint: m.GetHint(), Admin: m.GetAdmin(), Downstream: m.GetDownstream(),
@@ -76,8 +78,8 @@ func entryFromWire(m *types.Entry) (Entry, error) {
 		e.ExpiresAt = time.Unix(at, 0).UTC()
 	}
 	for _, s := range m.GetSelectors() {
-		selector := Selector{Type: s.GetType(), Value: s.GetValue()}
-		if err := selector.check(); err != nil {
+		selector := spire.Selector{Type: s.GetType(), Value: s.GetValue()}
+		if err := selector.Check(); err != nil {
 			return bad("selectors", err)
 		}
 		e.Selectors = append(e.Selectors, selector)
@@ -89,7 +91,7 @@ func entryFromWire(m *types.Entry) (Entry, error) {
 		}
 		e.FederatesWith = append(e.FederatesWith, td)
 	}
-	return e.canonical(), nil
+	return e.Canonical(), nil
 }
 
 // setMask sets the fields of mask that are named as in entryFields.
@@ -108,11 +110,7 @@ func setMask(mask *types.EntryMask, fields ...string) *types.EntryMask {
 
 // knownFields is the mask of all that Entry has.
 func knownFields() *types.EntryMask {
-	mask := &types.EntryMask{}
-	for _, f := range entryFields {
-		setMask(mask, f.name)
-	}
-	return mask
+	return setMask(&types.EntryMask{}, spire.EntryFields()...)
 }
 
 func bundleToWire(b *spiffebundle.Bundle) (*types.Bundle, error) {
@@ -130,7 +128,7 @@ func bundleToWire(b *spiffebundle.Bundle) (*types.Bundle, error) {
 	for _, id := range slices.Sorted(maps.Keys(keys)) {
 		der, err := x509.MarshalPKIXPublicKey(keys[id])
 		if err != nil {
-			return nil, fmt.Errorf("bundle of %s: jwt key %q: %w: %w", b.TrustDomain(), id, err, ErrInvalid)
+			return nil, fmt.Errorf("bundle of %s: jwt key %q: %w: %w", b.TrustDomain(), id, err, spire.ErrInvalid)
 		}
 		m.JwtAuthorities = append(m.JwtAuthorities, &types.JWTKey{PublicKey: der, KeyId: id})
 	}
@@ -156,14 +154,14 @@ func (r *keyRoom) take(n int) error {
 // error wraps ErrReply.
 func bundleFromWire(m *types.Bundle, room *keyRoom) (*spiffebundle.Bundle, error) {
 	bad := func(err error) (*spiffebundle.Bundle, error) {
-		return nil, fmt.Errorf("bundle of %q: %w: %w", m.GetTrustDomain(), err, ErrReply)
+		return nil, fmt.Errorf("bundle of %q: %w: %w", m.GetTrustDomain(), err, spire.ErrReply)
 	}
 	td, err := spiffeid.TrustDomainFromString(m.GetTrustDomain())
 	if err != nil {
 		return bad(err)
 	}
 	b := spiffebundle.New(td)
-	if hint := m.GetRefreshHint(); hint > 0 && hint <= int64(maxRefreshHint/time.Second) {
+	if hint := m.GetRefreshHint(); hint > 0 && hint <= int64(spire.MaxRefreshHint/time.Second) {
 		b.SetRefreshHint(time.Duration(hint) * time.Second)
 	}
 	if n := m.GetSequenceNumber(); n != 0 {
@@ -196,7 +194,7 @@ func bundleFromWire(m *types.Bundle, room *keyRoom) (*spiffebundle.Bundle, error
 	return b, nil
 }
 
-func federationToWire(f Federation) (*types.FederationRelationship, error) {
+func federationToWire(f spire.Federation) (*types.FederationRelationship, error) {
 	m := &types.FederationRelationship{TrustDomain: f.TrustDomain.Name(), BundleEndpointUrl: f.EndpointURL}
 	if f.EndpointID.IsZero() {
 		m.BundleEndpointProfile = &types.FederationRelationship_HttpsWeb{HttpsWeb: &types.HTTPSWebProfile{}}
@@ -215,15 +213,15 @@ func federationToWire(f Federation) (*types.FederationRelationship, error) {
 
 // federationFromWire returns the relationship of a server's answer, in which there is that
 // room. The error wraps ErrReply.
-func federationFromWire(m *types.FederationRelationship, room *keyRoom) (Federation, error) {
-	bad := func(err error) (Federation, error) {
-		return Federation{}, fmt.Errorf("federation with %q: %w: %w", m.GetTrustDomain(), err, ErrReply)
+func federationFromWire(m *types.FederationRelationship, room *keyRoom) (spire.Federation, error) {
+	bad := func(err error) (spire.Federation, error) {
+		return spire.Federation{}, fmt.Errorf("federation with %q: %w: %w", m.GetTrustDomain(), err, spire.ErrReply)
 	}
 	td, err := spiffeid.TrustDomainFromString(m.GetTrustDomain())
 	if err != nil {
 		return bad(err)
 	}
-	f := Federation{TrustDomain: td, EndpointURL: m.GetBundleEndpointUrl()}
+	f := spire.Federation{TrustDomain: td, EndpointURL: m.GetBundleEndpointUrl()}
 	if profile := m.GetHttpsSpiffe(); profile != nil {
 		if f.EndpointID, err = spiffeid.FromString(profile.GetEndpointSpiffeId()); err != nil {
 			return bad(err)

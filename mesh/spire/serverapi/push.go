@@ -1,4 +1,4 @@
-package spire
+package serverapi
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/argomesh/argomesh/mesh/spire"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -24,7 +26,7 @@ const defaultPushEvery = time.Minute
 // is what may bring keys back that were taken away, or takes all: other keys without a
 // sequence number, or under the number that the server has, and no X.509 keys.
 func PlanPush(desired, observed []*spiffebundle.Bundle) []diff.Change[*spiffebundle.Bundle] {
-	plan := PlanBundles(desired, observed, false)
+	plan := spire.PlanBundles(desired, observed, false)
 	for i := range plan {
 		change := &plan[i]
 		switch change.Action {
@@ -96,7 +98,7 @@ const (
 func NewPusher(cfg PusherConfig) (*Pusher, error) {
 	if cfg.Connect == nil || cfg.Desired == nil || cfg.Metrics == nil || cfg.Every < 0 {
 		return nil, fmt.Errorf("spire pusher: connect, desired and metrics are required, and every must not be negative: %w",
-			ErrInvalid)
+			spire.ErrInvalid)
 	}
 	if cfg.Every == 0 {
 		cfg.Every = defaultPushEvery
@@ -192,7 +194,7 @@ func (p *Pusher) pass(ctx context.Context) error {
 	for _, change := range plan {
 		switch {
 		case change.Action == diff.Refuse:
-			problem = errors.Join(problem, fmt.Errorf("%s: %w: %s", change.Name, ErrRefused, change.Reason))
+			problem = errors.Join(problem, fmt.Errorf("%s: %w: %s", change.Name, spire.ErrRefused, change.Reason))
 			states[bundleFailed]++
 			continue
 		case change.Action == diff.Keep && change.Reason != "":
@@ -206,7 +208,7 @@ func (p *Pusher) pass(ctx context.Context) error {
 	err = p.client.ApplyBundles(ctx, safe, func(change diff.Change[*spiffebundle.Bundle]) {
 		pushed++
 		p.pushes.WithLabelValues("pushed").Inc()
-		p.cfg.Log.Info().Stringer("trust_domain", change.Want.TrustDomain()).Str("keys", describeKeys(change.Want)).
+		p.cfg.Log.Info().Stringer("trust_domain", change.Want.TrustDomain()).Str("keys", spire.DescribeKeys(change.Want)).
 			Msg("bundle pushed to the spire server")
 	})
 	states[bundleCurrent] += pushed

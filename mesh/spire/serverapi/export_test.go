@@ -1,6 +1,10 @@
-package spire
+package serverapi
 
-import "github.com/spiffe/spire-api-sdk/proto/spire/api/types"
+import (
+	"github.com/spiffe/spire-api-sdk/proto/spire/api/types"
+
+	"github.com/argomesh/argomesh/mesh/spire"
+)
 
 // What the tests of the wire need of it.
 var (
@@ -17,6 +21,6 @@ const (
 )
 
 // ReadFederation reads a relationship that is alone in an answer.
-func ReadFederation(m *types.FederationRelationship) (Federation, error) {
+func ReadFederation(m *types.FederationRelationship) (spire.Federation, error) {
 	return federationFromWire(m, newKeyRoom())
 }

@@ -1,4 +1,4 @@
-package spire_test
+package serverapi_test
 
 import (
 	"context"
@@ -18,6 +18,8 @@ import (
 
 	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
+	"github.com/argomesh/argomesh/mesh/spire/serverapi"
+	"github.com/argomesh/argomesh/mesh/spire/spiretest"
 	"github.com/argomesh/argomesh/test/heap"
 )
 
@@ -53,7 +55,7 @@ func (s *strange) ListFederationRelationships(context.Context, *trustdomainv1.Li
 	return s.trust, nil
 }
 
-func startStrange(t testing.TB, s *strange) *spire.Client {
+func startStrange(t testing.TB, s *strange) *serverapi.Client {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "api.sock")
 	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
@@ -75,11 +77,11 @@ func startStrange(t testing.TB, s *strange) *spire.Client {
 		server.Stop()
 		<-ended
 	})
-	return connect(t, spire.ClientConfig{Address: "unix://" + path})
+	return connect(t, serverapi.ClientConfig{Address: "unix://" + path})
 }
 
 func TestAnswersThatCannotBe(t *testing.T) {
-	desired := entriesOf(t, registration(nil))
+	desired := spiretest.Entries(t, spiretest.Registration(nil))
 	wire := func() *types.Entry {
 		return &types.Entry{
 			Id:        desired[0].ID,
@@ -88,10 +90,10 @@ func TestAnswersThatCannotBe(t *testing.T) {
 			Selectors: []*types.Selector{{Type: "a", Value: "b"}},
 		}
 	}
-	list := func(client *spire.Client) error {
-		return client.ListEntries(t.Context(), spire.EntryFilter{}, func(spire.Entry) error { return nil })
+	list := func(client *serverapi.Client) error {
+		return client.ListEntries(t.Context(), serverapi.EntryFilter{}, func(spire.Entry) error { return nil })
 	}
-	create := func(client *spire.Client) error {
+	create := func(client *serverapi.Client) error {
 		_, results, err := client.CreateEntries(t.Context(), desired)
 		return errors.Join(append(results, err)...)
 	}
@@ -106,7 +108,7 @@ func TestAnswersThatCannotBe(t *testing.T) {
 	ok := &types.Status{Message: "OK"}
 	tests := map[string]struct {
 		server *strange
-		call   func(*spire.Client) error
+		call   func(*serverapi.Client) error
 	}{
 		"the same page for ever": {&strange{list: &entryv1.ListEntriesResponse{NextPageToken: "x"}}, list},
 		"ours without spiffe id": {listing(func(e *types.Entry) { e.SpiffeId = nil }), list},
@@ -118,29 +120,29 @@ func TestAnswersThatCannotBe(t *testing.T) {
 		"a result without code":  {created(&entryv1.BatchCreateEntryResponse_Result{Entry: wire()}), create},
 		"created, but nothing":   {created(&entryv1.BatchCreateEntryResponse_Result{Status: ok}), create},
 		"exists, but nothing":    {created(&entryv1.BatchCreateEntryResponse_Result{Status: &types.Status{Code: 6}}), create},
-		"deletes without result": {&strange{delete: &entryv1.BatchDeleteEntryResponse{}}, func(client *spire.Client) error {
+		"deletes without result": {&strange{delete: &entryv1.BatchDeleteEntryResponse{}}, func(client *serverapi.Client) error {
 			_, err := client.DeleteEntries(t.Context(), []string{desired[0].ID})
 			return err
 		}},
-		"another's bundle": {&strange{bundle: &types.Bundle{TrustDomain: "other.test"}}, func(client *spire.Client) error {
+		"another's bundle": {&strange{bundle: &types.Bundle{TrustDomain: "other.test"}}, func(client *serverapi.Client) error {
 			_, err := client.FederatedBundle(t.Context(), partner)
 			return err
 		}},
-		"a bundle of rubbish": {&strange{bundle: &types.Bundle{TrustDomain: "partner.test", X509Authorities: []*types.X509Certificate{{Asn1: []byte("x")}}}}, func(client *spire.Client) error {
+		"a bundle of rubbish": {&strange{bundle: &types.Bundle{TrustDomain: "partner.test", X509Authorities: []*types.X509Certificate{{Asn1: []byte("x")}}}}, func(client *serverapi.Client) error {
 			_, err := client.FederatedBundle(t.Context(), partner)
 			return err
 		}},
-		"a jwt key of rubbish": {&strange{bundle: &types.Bundle{TrustDomain: "partner.test", JwtAuthorities: []*types.JWTKey{{KeyId: "k"}}}}, func(client *spire.Client) error {
+		"a jwt key of rubbish": {&strange{bundle: &types.Bundle{TrustDomain: "partner.test", JwtAuthorities: []*types.JWTKey{{KeyId: "k"}}}}, func(client *serverapi.Client) error {
 			_, err := client.FederatedBundle(t.Context(), partner)
 			return err
 		}},
-		"a federation with nobody": {&strange{trust: &trustdomainv1.ListFederationRelationshipsResponse{FederationRelationships: []*types.FederationRelationship{{}}}}, func(client *spire.Client) error {
+		"a federation with nobody": {&strange{trust: &trustdomainv1.ListFederationRelationshipsResponse{FederationRelationships: []*types.FederationRelationship{{}}}}, func(client *serverapi.Client) error {
 			_, err := client.Federations(t.Context())
 			return err
 		}},
 		"an endpoint that is no id": {&strange{trust: &trustdomainv1.ListFederationRelationshipsResponse{FederationRelationships: []*types.FederationRelationship{{
 			TrustDomain: "partner.test", BundleEndpointProfile: &types.FederationRelationship_HttpsSpiffe{HttpsSpiffe: &types.HTTPSSPIFFEProfile{EndpointSpiffeId: "x"}},
-		}}}}, func(client *spire.Client) error {
+		}}}}, func(client *serverapi.Client) error {
 			_, err := client.Federations(t.Context())
 			return err
 		}},
@@ -163,7 +165,7 @@ func TestUnreadableEntriesOfOthersArePassedOver(t *testing.T) {
 }
 
 func FuzzParseBundle(f *testing.F) {
-	text, err := spire.MarshalBundle(newBundle(f, partner))
+	text, err := spire.MarshalBundle(spiretest.NewBundle(f, partner))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -217,14 +219,14 @@ func FuzzEntryReply(f *testing.F) {
 		for _, one := range m.GetEntries() {
 			var read spire.Entry
 			var err error
-			heap.Bound(t, proto.Size(one), func() { read, err = spire.ReadEntry(one) })
+			heap.Bound(t, proto.Size(one), func() { read, err = serverapi.ReadEntry(one) })
 			if err != nil {
 				if !errors.Is(err, spire.ErrReply) {
 					t.Fatalf("error %v", err)
 				}
 				continue
 			}
-			back, err := spire.ReadEntry(spire.WriteEntry(read))
+			back, err := serverapi.ReadEntry(serverapi.WriteEntry(read))
 			if err != nil {
 				t.Fatalf("%v was read, but not again: %v", one, err)
 			}
@@ -251,7 +253,7 @@ func FuzzBundleReply(f *testing.F) {
 			return
 		}
 		var err error
-		if took := heap.Of(func() { _, err = spire.ReadFederation(&m) }); took > mostHeap(len(raw)) {
+		if took := heap.Of(func() { _, err = serverapi.ReadFederation(&m) }); took > mostHeap(len(raw)) {
 			t.Errorf("%d bytes of heap for %d", took, len(raw))
 		}
 		if err != nil && !errors.Is(err, spire.ErrReply) {

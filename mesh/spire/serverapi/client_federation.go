@@ -1,9 +1,11 @@
-package spire
+package serverapi
 
 import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/argomesh/argomesh/mesh/spire"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -40,7 +42,7 @@ func (c *Client) FederatedBundle(ctx context.Context, td spiffeid.TrustDomain) (
 	}
 	bundle, err := bundleFromWire(answer, newKeyRoom())
 	if err == nil && bundle.TrustDomain() != td {
-		return nil, fmt.Errorf("%s: the answer is that of %s: %w", doing, bundle.TrustDomain(), ErrReply)
+		return nil, fmt.Errorf("%s: the answer is that of %s: %w", doing, bundle.TrustDomain(), spire.ErrReply)
 	}
 	return bundle, err
 }
@@ -74,7 +76,7 @@ func (c *Client) FederatedBundles(ctx context.Context) ([]*spiffebundle.Bundle, 
 func (c *Client) ApplyBundles(ctx context.Context, plan []diff.Change[*spiffebundle.Bundle],
 	done func(diff.Change[*spiffebundle.Bundle])) error {
 	const doing = "set federated bundles"
-	if err := Refusals(plan); err != nil {
+	if err := spire.Refusals(plan); err != nil {
 		return err
 	}
 	var (
@@ -114,9 +116,9 @@ func (c *Client) ApplyBundles(ctx context.Context, plan []diff.Change[*spiffebun
 
 // Federations returns the server's federation relationships, without bundles. Those of
 // its configuration file are not among them.
-func (c *Client) Federations(ctx context.Context) ([]Federation, error) {
+func (c *Client) Federations(ctx context.Context) ([]spire.Federation, error) {
 	const doing = "list federation relationships"
-	var out []Federation
+	var out []spire.Federation
 	err := pages(doing, func(token string) (string, int, error) {
 		answer, err := call(ctx, c, doing, c.domains.ListFederationRelationships,
 			&trustdomainv1.ListFederationRelationshipsRequest{
@@ -145,9 +147,9 @@ func withoutBundle() *types.FederationRelationshipMask {
 
 // ApplyFederations carries out plan, of [PlanFederations], and calls done with each
 // change that is done. One that fails holds up no other; the error has all failures.
-func (c *Client) ApplyFederations(ctx context.Context, plan []diff.Change[Federation],
-	done func(diff.Change[Federation])) error {
-	if err := Refusals(plan); err != nil {
+func (c *Client) ApplyFederations(ctx context.Context, plan []diff.Change[spire.Federation],
+	done func(diff.Change[spire.Federation])) error {
+	if err := spire.Refusals(plan); err != nil {
 		return err
 	}
 	var failed []error
@@ -163,7 +165,7 @@ func (c *Client) ApplyFederations(ctx context.Context, plan []diff.Change[Federa
 	return errors.Join(failed...)
 }
 
-func (c *Client) applyFederation(ctx context.Context, change diff.Change[Federation]) error {
+func (c *Client) applyFederation(ctx context.Context, change diff.Change[spire.Federation]) error {
 	if err := change.Want.Check(); err != nil {
 		return err
 	}
@@ -187,7 +189,7 @@ func (c *Client) applyFederation(ctx context.Context, change diff.Change[Federat
 		return err
 	}
 	err = itemError(change.Name, answer.GetResults()[0].GetStatus())
-	if !isInternal(err) && !errors.Is(err, ErrExists) {
+	if !isInternal(err) && !errors.Is(err, spire.ErrExists) {
 		return err
 	}
 	// A relationship that is there gives an internal error: look whether it is the one.
@@ -195,17 +197,17 @@ func (c *Client) applyFederation(ctx context.Context, change diff.Change[Federat
 	switch {
 	case getErr != nil:
 		return err
-	case len(diffFederations(there, change.Want)) == 0:
+	case len(spire.DiffFederations(there, change.Want)) == 0:
 		return nil
 	}
-	return fmt.Errorf("%w: %w: another writer made it meanwhile, with other content", err, ErrExists)
+	return fmt.Errorf("%w: %w: another writer made it meanwhile, with other content", err, spire.ErrExists)
 }
 
-func (c *Client) federation(ctx context.Context, td spiffeid.TrustDomain) (Federation, error) {
+func (c *Client) federation(ctx context.Context, td spiffeid.TrustDomain) (spire.Federation, error) {
 	answer, err := call(ctx, c, "get federation relationship with "+td.Name(), c.domains.GetFederationRelationship,
 		&trustdomainv1.GetFederationRelationshipRequest{TrustDomain: td.Name(), OutputMask: withoutBundle()})
 	if err != nil {
-		return Federation{}, err
+		return spire.Federation{}, err
 	}
 	return federationFromWire(answer, newKeyRoom())
 }

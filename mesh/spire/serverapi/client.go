@@ -1,4 +1,4 @@
-package spire
+package serverapi
 
 import (
 	"context"
@@ -9,7 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/argomesh/argomesh/mesh/spire"
+
 	bundlev1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/bundle/v1"
 	entryv1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/entry/v1"
 	trustdomainv1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/trustdomain/v1"
@@ -29,7 +30,6 @@ const (
 	// bytes (unix(7): 108 with the closing zero).
 	maxSocketPathBytes = 107
 	unixScheme         = "unix://"
-	serverPath         = "/spire/server"
 
 	defaultCallTimeout = 15 * time.Second
 	defaultPageSize    = 500
@@ -52,21 +52,12 @@ const (
 	maxServerText = 300
 )
 
-// ServerID returns the SPIFFE ID that a SPIRE server presents on TCP.
-func ServerID(td spiffeid.TrustDomain) spiffeid.ID {
-	id, err := spiffeid.FromPath(td, serverPath)
-	if err != nil {
-		return spiffeid.ID{} // unreachable: the path is a constant
-	}
-	return id
-}
-
 // ClientConfig holds what a Client needs. Fields without a stated default are required.
 type ClientConfig struct {
 	// Address is where the server's API is: unix:///absolute/path, or host:port.
 	Address string
 	// Credentials are for host:port: they present the SVID of an administrator and
-	// accept a server that presents [ServerID]. For a unix socket they are nil, since
+	// accept a server that presents [spire.ServerID]. For a unix socket they are nil, since
 	// anyone who may open it is an administrator.
 	Credentials credentials.TransportCredentials
 	// CallTimeout bounds each call. Zero means 15 s.
@@ -92,7 +83,7 @@ type Client struct {
 func ParseAddress(address string) (target string, local bool, err error) {
 	bad := func(problem string) (string, bool, error) {
 		return "", false, fmt.Errorf("spire server %q %s: write unix:///absolute/path or host:port: %w", address, problem,
-			ErrInvalid)
+			spire.ErrInvalid)
 	}
 	if path, isUnix := strings.CutPrefix(address, unixScheme); isUnix {
 		switch {
@@ -120,10 +111,10 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	}
 	switch {
 	case local && cfg.Credentials != nil:
-		return nil, fmt.Errorf("spire server %s: a unix socket takes no credentials: %w", cfg.Address, ErrInvalid)
+		return nil, fmt.Errorf("spire server %s: a unix socket takes no credentials: %w", cfg.Address, spire.ErrInvalid)
 	case !local && cfg.Credentials == nil:
 		return nil, fmt.Errorf("spire server %s: over TCP it asks for the SVID of an administrator: %w", cfg.Address,
-			ErrInvalid)
+			spire.ErrInvalid)
 	case local:
 		cfg.Credentials = insecure.NewCredentials() // as the server has it: the file's mode is the lock
 	}
@@ -134,7 +125,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		cfg.PageSize = defaultPageSize
 	}
 	if cfg.PageSize < 0 || cfg.CallTimeout < 0 {
-		return nil, fmt.Errorf("spire client: page size and timeout must not be negative: %w", ErrInvalid)
+		return nil, fmt.Errorf("spire client: page size and timeout must not be negative: %w", spire.ErrInvalid)
 	}
 	conn, err := grpc.NewClient(target,
 		grpc.WithTransportCredentials(cfg.Credentials),
@@ -170,7 +161,7 @@ func call[Q, A any](ctx context.Context, c *Client, doing string, method unary[Q
 	st := status.Convert(err)
 	kind := kindOf(st.Code())
 	if kind == nil {
-		kind = ErrReply
+		kind = spire.ErrReply
 	}
 	if st.Code() == codes.Canceled {
 		kind = context.Canceled
@@ -183,17 +174,17 @@ func call[Q, A any](ctx context.Context, c *Client, doing string, method unary[Q
 func kindOf(code codes.Code) error {
 	switch code {
 	case codes.InvalidArgument:
-		return ErrInvalid
+		return spire.ErrInvalid
 	case codes.NotFound:
-		return ErrNotFound
+		return spire.ErrNotFound
 	case codes.AlreadyExists:
-		return ErrExists
+		return spire.ErrExists
 	case codes.PermissionDenied, codes.Unauthenticated:
-		return ErrDenied
+		return spire.ErrDenied
 	case codes.FailedPrecondition:
-		return ErrInUse
+		return spire.ErrInUse
 	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted:
-		return ErrUnavailable
+		return spire.ErrUnavailable
 	}
 	return nil
 }
@@ -234,7 +225,7 @@ func (e *ItemError) Unwrap() error { return kindOf(e.Code) }
 func itemError(item string, st *types.Status) error {
 	switch {
 	case st == nil:
-		return fmt.Errorf("%s: the answer says nothing of it: %w", item, ErrReply)
+		return fmt.Errorf("%s: the answer says nothing of it: %w", item, spire.ErrReply)
 	case st.GetCode() == int32(codes.OK):
 		return nil
 	}
@@ -272,7 +263,7 @@ func batches[M proto.Message](items []M, send func([]M) error) error {
 // count checks that a batch was answered item by item.
 func count(doing string, sent, answered int) error {
 	if sent != answered {
-		return fmt.Errorf("%s: %d results for %d items: %w", doing, answered, sent, ErrReply)
+		return fmt.Errorf("%s: %d results for %d items: %w", doing, answered, sent, spire.ErrReply)
 	}
 	return nil
 }
@@ -291,9 +282,9 @@ func pages(doing string, fetch func(token string) (next string, n int, err error
 		case next == "":
 			return nil
 		case next == token:
-			return fmt.Errorf("%s: the server sends the same page again: %w", doing, ErrReply)
+			return fmt.Errorf("%s: the server sends the same page again: %w", doing, spire.ErrReply)
 		case listed > maxListed:
-			return fmt.Errorf("%s: the list does not end after %d items: %w", doing, listed, ErrReply)
+			return fmt.Errorf("%s: the list does not end after %d items: %w", doing, listed, spire.ErrReply)
 		}
 		token = next
 	}

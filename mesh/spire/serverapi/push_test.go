@@ -1,4 +1,4 @@
-package spire_test
+package serverapi_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
+	"github.com/argomesh/argomesh/mesh/spire/serverapi"
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
 	"github.com/argomesh/argomesh/test/kit"
 )
@@ -26,7 +27,7 @@ import (
 // none.
 func generation(t testing.TB, td spiffeid.TrustDomain, number uint64) *spiffebundle.Bundle {
 	t.Helper()
-	b := newBundle(t, td)
+	b := spiretest.NewBundle(t, td)
 	b.SetSequenceNumber(number)
 	if number == 0 {
 		b.ClearSequenceNumber()
@@ -61,7 +62,7 @@ func TestPlanPush(t *testing.T) {
 				observed = append(observed, tt.have)
 			}
 			// Another one, which is well, is not held up.
-			plan := spire.PlanPush([]*spiffebundle.Bundle{tt.want, generation(t, other, 1)}, observed)
+			plan := serverapi.PlanPush([]*spiffebundle.Bundle{tt.want, generation(t, other, 1)}, observed)
 			got := map[string]diff.Change[*spiffebundle.Bundle]{}
 			for _, change := range plan {
 				got[change.Name] = change
@@ -79,7 +80,7 @@ func TestPlanPush(t *testing.T) {
 
 // pushing is a Pusher that runs.
 type pushing struct {
-	*spire.Pusher
+	*serverapi.Pusher
 	metrics *prometheus.Registry
 
 	mu      sync.Mutex // guards what follows
@@ -98,9 +99,9 @@ func push(t *testing.T, address string) *pushing {
 	t.Helper()
 	p := &pushing{metrics: prometheus.NewRegistry()}
 	var err error
-	p.Pusher, err = spire.NewPusher(spire.PusherConfig{
-		Connect: func(context.Context) (*spire.Client, error) {
-			return spire.NewClient(spire.ClientConfig{Address: address, CallTimeout: 30 * time.Second})
+	p.Pusher, err = serverapi.NewPusher(serverapi.PusherConfig{
+		Connect: func(context.Context) (*serverapi.Client, error) {
+			return serverapi.NewClient(serverapi.ClientConfig{Address: address, CallTimeout: 30 * time.Second})
 		},
 		Desired: func() ([]*spiffebundle.Bundle, error) {
 			p.mu.Lock()
@@ -178,7 +179,7 @@ func TestPusher(t *testing.T) {
 	}
 
 	// The server polls by itself, and is ahead.
-	client := connect(t, spire.ClientConfig{Address: serve(t, server)})
+	client := connect(t, serverapi.ClientConfig{Address: serve(t, server)})
 	if err := client.ApplyBundles(t.Context(), spire.PlanBundles([]*spiffebundle.Bundle{third}, nil, true), func(diff.Change[*spiffebundle.Bundle]) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -254,11 +255,11 @@ func failures(t *testing.T, metrics *prometheus.Registry) (n float64) {
 }
 
 func TestPusherIsChecked(t *testing.T) {
-	for name, cfg := range map[string]spire.PusherConfig{
+	for name, cfg := range map[string]serverapi.PusherConfig{
 		"nothing":  {},
-		"negative": {Connect: func(context.Context) (*spire.Client, error) { return nil, nil }, Desired: func() ([]*spiffebundle.Bundle, error) { return nil, nil }, Metrics: prometheus.NewRegistry(), Every: -1},
+		"negative": {Connect: func(context.Context) (*serverapi.Client, error) { return nil, nil }, Desired: func() ([]*spiffebundle.Bundle, error) { return nil, nil }, Metrics: prometheus.NewRegistry(), Every: -1},
 	} {
-		if _, err := spire.NewPusher(cfg); !errors.Is(err, spire.ErrInvalid) {
+		if _, err := serverapi.NewPusher(cfg); !errors.Is(err, spire.ErrInvalid) {
 			t.Errorf("%s: NewPusher() = %v", name, err)
 		}
 	}

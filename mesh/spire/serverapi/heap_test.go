@@ -1,4 +1,4 @@
-package spire_test
+package serverapi_test
 
 import (
 	"bytes"
@@ -23,6 +23,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/argomesh/argomesh/mesh/spire"
+	"github.com/argomesh/argomesh/mesh/spire/serverapi"
+	"github.com/argomesh/argomesh/mesh/spire/spiretest"
 	"github.com/argomesh/argomesh/stream/protolimit"
 	"github.com/argomesh/argomesh/test/heap"
 	"github.com/argomesh/argomesh/test/kit/certkit"
@@ -106,17 +108,17 @@ func read(d protoreflect.MessageDescriptor, b []byte) error {
 		return err
 	}
 	m := t.New().Interface()
-	if err := (protolimit.Codec{Heap: spire.MaxReplyHeap}).Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m); err != nil {
+	if err := (protolimit.Codec{Heap: serverapi.MaxReplyHeap}).Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m); err != nil {
 		return err
 	}
 	switch m := m.(type) {
 	case *entryv1.ListEntriesResponse:
 		for _, e := range m.GetEntries() {
-			_, _ = spire.ReadEntry(e) // what cannot be read takes heap too
+			_, _ = serverapi.ReadEntry(e) // what cannot be read takes heap too
 		}
 	case *entryv1.BatchCreateEntryResponse:
 		for _, r := range m.GetResults() {
-			_, _ = spire.ReadEntry(r.GetEntry())
+			_, _ = serverapi.ReadEntry(r.GetEntry())
 		}
 	}
 	return nil
@@ -136,13 +138,13 @@ func TestHeapOfReplies(t *testing.T) {
 			}
 			for _, f := range lists(d, nil) {
 				n++
-				all := f.reply((spire.MaxMessageBytes - 64) / len(f[len(f)-1:].reply(1)))
+				all := f.reply((serverapi.MaxMessageBytes - 64) / len(f[len(f)-1:].reply(1)))
 				var err error
 				if took := heap.Of(func() { err = read(d, all) }); took > nothing || !errors.Is(err, protolimit.ErrTooLarge) {
 					t.Errorf("%s full of %s: %d bytes of heap, %v", d.Name(), f, took, err)
 				}
 				const part = 1 << 10 // it is found for one of so many parts
-				most := part * sort.Search(part, func(n int) bool { return protolimit.Check(d, f.reply(n+1), spire.MaxReplyHeap/part) != nil })
+				most := part * sort.Search(part, func(n int) bool { return protolimit.Check(d, f.reply(n+1), serverapi.MaxReplyHeap/part) != nil })
 				if took := heap.Of(func() { err = read(d, f.reply(most)) }); took > mostReplyHeap || err != nil || most < 50000 {
 					t.Errorf("%s with %d %s: %d bytes of heap, %v", d.Name(), most, f, took, err)
 				}
@@ -161,19 +163,19 @@ func TestRepliesThatTakeTooMuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	roots := &types.Bundle{TrustDomain: partner.Name()}
-	for range spire.MaxReplyKeyBytes/len(root) + 1 {
+	for range serverapi.MaxReplyKeyBytes/len(root) + 1 {
 		roots.X509Authorities = append(roots.X509Authorities, &types.X509Certificate{Asn1: root})
 	}
-	bundle, err := spire.WriteBundle(newBundle(t, partner))
+	bundle, err := serverapi.WriteBundle(spiretest.NewBundle(t, partner))
 	if err != nil {
 		t.Fatal(err)
 	}
 	keys := &types.Bundle{TrustDomain: partner.Name()}
-	for size := 0; size <= spire.MaxReplyKeyBytes; size += len(bundle.GetJwtAuthorities()[0].GetPublicKey()) {
+	for size := 0; size <= serverapi.MaxReplyKeyBytes; size += len(bundle.GetJwtAuthorities()[0].GetPublicKey()) {
 		keys.JwtAuthorities = append(keys.JwtAuthorities, &types.JWTKey{KeyId: fmt.Sprint(size), PublicKey: bundle.GetJwtAuthorities()[0].GetPublicKey()})
 	}
 	list := &strange{list: &entryv1.ListEntriesResponse{Entries: make([]*types.Entry, 200000)}}
-	err = startStrange(t, list).ListEntries(t.Context(), spire.EntryFilter{}, func(spire.Entry) error { return nil })
+	err = startStrange(t, list).ListEntries(t.Context(), serverapi.EntryFilter{}, func(spire.Entry) error { return nil })
 	if !errors.Is(err, spire.ErrReply) || !strings.Contains(err.Error(), protolimit.ErrTooLarge.Error()) {
 		t.Errorf("200,000 entries: %v", err)
 	}

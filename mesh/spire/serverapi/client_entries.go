@@ -1,4 +1,4 @@
-package spire
+package serverapi
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/argomesh/argomesh/mesh/spire"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	entryv1 "github.com/spiffe/spire-api-sdk/proto/spire/api/server/entry/v1"
@@ -37,7 +39,7 @@ func (f EntryFilter) wire() *entryv1.ListEntriesRequest_Filter {
 // ListEntries calls each with every entry that filter selects, page by page, until each
 // returns an error, which it then returns. An entry of someone else that cannot be
 // read is passed over: it cannot be what we want.
-func (c *Client) ListEntries(ctx context.Context, filter EntryFilter, each func(Entry) error) error {
+func (c *Client) ListEntries(ctx context.Context, filter EntryFilter, each func(spire.Entry) error) error {
 	const doing = "list entries"
 	return pages(doing, func(token string) (string, int, error) {
 		answer, err := call(ctx, c, doing, c.entries.ListEntries, &entryv1.ListEntriesRequest{
@@ -48,7 +50,7 @@ func (c *Client) ListEntries(ctx context.Context, filter EntryFilter, each func(
 		}
 		for _, m := range answer.GetEntries() {
 			e, err := entryFromWire(m)
-			if _, ours := Owner(m.GetId()); err != nil && !ours {
+			if _, ours := spire.Owner(m.GetId()); err != nil && !ours {
 				continue
 			}
 			if err != nil {
@@ -66,38 +68,39 @@ func (c *Client) ListEntries(ctx context.Context, filter EntryFilter, each func(
 type Observed struct {
 	// Entries are those of the registration, and all others with a SPIFFE ID that is
 	// wanted, by ID.
-	Entries []Entry
+	Entries []spire.Entry
 	// Managers says whether spire-controller-manager looks after the server.
-	Managers Managers
+	Managers spire.Managers
 }
 
 // Observe reads the server's entries, of which it keeps what [PlanEntries] needs for
 // the registration name and desired.
-func (c *Client) Observe(ctx context.Context, name identity.AgentName, desired []Entry) (Observed, error) {
+func (c *Client) Observe(ctx context.Context, name identity.AgentName, desired []spire.Entry) (Observed, error) {
 	wanted := make(map[spiffeid.ID]bool, len(desired))
 	for _, e := range desired {
 		wanted[e.SPIFFEID] = true
 	}
 	var seen Observed
-	err := c.ListEntries(ctx, EntryFilter{}, func(e Entry) error {
+	err := c.ListEntries(ctx, EntryFilter{}, func(e spire.Entry) error {
 		seen.Managers.Note(e)
-		if owner, ours := Owner(e.ID); ours && owner == name || wanted[e.SPIFFEID] {
+		if owner, ours := spire.Owner(e.ID); ours && owner == name || wanted[e.SPIFFEID] {
 			seen.Entries = append(seen.Entries, e)
 		}
 		return nil
 	})
-	slices.SortFunc(seen.Entries, func(a, b Entry) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(seen.Entries, func(a, b spire.Entry) int { return strings.Compare(a.ID, b.ID) })
 	return seen, err
 }
 
 // CreateEntries creates the entries, and returns for each, in their order, nil or why it
 // was not created; the second result says that the server did not answer. One that is
 // there already gives [ErrExists], and the entry that is there in its place.
-func (c *Client) CreateEntries(ctx context.Context, entries []Entry) (there []Entry, results []error, err error) {
+func (c *Client) CreateEntries(ctx context.Context,
+	entries []spire.Entry) (there []spire.Entry, results []error, err error) {
 	const doing = "create entries"
 	messages := make([]*types.Entry, len(entries))
 	for i, e := range entries {
-		if err := e.check(); err != nil {
+		if err := e.Check(); err != nil {
 			return nil, nil, err
 		}
 		messages[i] = entryToWire(e)
@@ -113,8 +116,8 @@ func (c *Client) CreateEntries(ctx context.Context, entries []Entry) (there []En
 		}
 		for i, r := range answer.GetResults() {
 			result := itemError("entry/"+some[i].GetId(), r.GetStatus())
-			var e Entry
-			if result == nil || errors.Is(result, ErrExists) {
+			var e spire.Entry
+			if result == nil || errors.Is(result, spire.ErrExists) {
 				var unreadable error
 				if e, unreadable = entryFromWire(r.GetEntry()); unreadable != nil {
 					result = unreadable
@@ -129,10 +132,10 @@ func (c *Client) CreateEntries(ctx context.Context, entries []Entry) (there []En
 
 // UpdateEntries sets of each change's entry the fields that differ, and returns for each
 // change nil or why it failed.
-func (c *Client) UpdateEntries(ctx context.Context, changes []diff.Change[Entry]) (results []error, err error) {
+func (c *Client) UpdateEntries(ctx context.Context, changes []diff.Change[spire.Entry]) (results []error, err error) {
 	const doing = "update entries"
 	for _, change := range changes {
-		if err := change.Want.check(); err != nil {
+		if err := change.Want.Check(); err != nil {
 			return results, err
 		}
 		fields := make([]string, len(change.Fields))
@@ -161,8 +164,8 @@ func (c *Client) DeleteEntries(ctx context.Context, entryIDs []string) (results 
 	const doing = "delete entries"
 	messages := make([]*entryv1.GetEntryRequest, len(entryIDs)) // something that has a size
 	for i, id := range entryIDs {
-		if _, ours := Owner(id); !ours {
-			return nil, fmt.Errorf("%s: %s was not made by us: %w", doing, id, ErrRefused)
+		if _, ours := spire.Owner(id); !ours {
+			return nil, fmt.Errorf("%s: %s was not made by us: %w", doing, id, spire.ErrRefused)
 		}
 		messages[i] = &entryv1.GetEntryRequest{Id: id}
 	}
@@ -191,8 +194,9 @@ func (c *Client) DeleteEntries(ctx context.Context, entryIDs []string) (results 
 // change that fails holds up no other but the deletes, since what failed may be what was
 // to take their place; the error has all failures. What was done meanwhile, by us in an
 // attempt whose answer was lost or by someone else who wants the same, is no failure.
-func (c *Client) ApplyEntries(ctx context.Context, plan []diff.Change[Entry], done func(diff.Change[Entry])) error {
-	if err := Refusals(plan); err != nil {
+func (c *Client) ApplyEntries(ctx context.Context, plan []diff.Change[spire.Entry],
+	done func(diff.Change[spire.Entry])) error {
+	if err := spire.Refusals(plan); err != nil {
 		return err
 	}
 	updates, failed := c.applyCreates(ctx, withAction(plan, diff.Create), done)
@@ -205,22 +209,22 @@ func (c *Client) ApplyEntries(ctx context.Context, plan []diff.Change[Entry], do
 }
 
 // applyCreates returns the creates that found an entry of ours, as updates.
-func (c *Client) applyCreates(ctx context.Context, creates []diff.Change[Entry],
-	done func(diff.Change[Entry])) (updates []diff.Change[Entry], failed []error) {
+func (c *Client) applyCreates(ctx context.Context, creates []diff.Change[spire.Entry],
+	done func(diff.Change[spire.Entry])) (updates []diff.Change[spire.Entry], failed []error) {
 	there, results, err := c.CreateEntries(ctx, wants(creates))
 	if err != nil {
 		failed = append(failed, err)
 	}
 	for i, result := range results {
 		change := creates[i]
-		if errors.Is(result, ErrExists) {
+		if errors.Is(result, spire.ErrExists) {
 			// As if it had been seen before.
 			if there[i].ID == change.Want.ID {
-				change = planEntry(change.Want, there[i], Entry{})
+				change = spire.PlanEntry(change.Want, there[i], spire.Entry{})
 			} else {
-				change = planEntry(change.Want, Entry{}, there[i])
+				change = spire.PlanEntry(change.Want, spire.Entry{}, there[i])
 			}
-			result = Refusals([]diff.Change[Entry]{change})
+			result = spire.Refusals([]diff.Change[spire.Entry]{change})
 		}
 		switch {
 		case result != nil:
@@ -234,8 +238,8 @@ func (c *Client) applyCreates(ctx context.Context, creates []diff.Change[Entry],
 	return updates, failed
 }
 
-func (c *Client) applyUpdates(ctx context.Context, updates []diff.Change[Entry],
-	done func(diff.Change[Entry])) (failed []error) {
+func (c *Client) applyUpdates(ctx context.Context, updates []diff.Change[spire.Entry],
+	done func(diff.Change[spire.Entry])) (failed []error) {
 	results, err := c.UpdateEntries(ctx, updates)
 	if err != nil {
 		failed = append(failed, err)
@@ -250,8 +254,8 @@ func (c *Client) applyUpdates(ctx context.Context, updates []diff.Change[Entry],
 	return failed
 }
 
-func (c *Client) applyDeletes(ctx context.Context, deletes []diff.Change[Entry],
-	done func(diff.Change[Entry])) (failed []error) {
+func (c *Client) applyDeletes(ctx context.Context, deletes []diff.Change[spire.Entry],
+	done func(diff.Change[spire.Entry])) (failed []error) {
 	gone := make([]string, len(deletes))
 	for i, change := range deletes {
 		gone[i] = change.Have.ID
@@ -261,7 +265,7 @@ func (c *Client) applyDeletes(ctx context.Context, deletes []diff.Change[Entry],
 		failed = append(failed, err)
 	}
 	for i, result := range results {
-		if result != nil && !errors.Is(result, ErrNotFound) {
+		if result != nil && !errors.Is(result, spire.ErrNotFound) {
 			failed = append(failed, result)
 			continue
 		}
@@ -273,13 +277,13 @@ func (c *Client) applyDeletes(ctx context.Context, deletes []diff.Change[Entry],
 // explainInternal returns result, and if that is an internal error of the server finds
 // out why: an entry that federates with a trust domain it does not know will never
 // succeed.
-func (c *Client) explainInternal(ctx context.Context, e Entry, result error) error {
+func (c *Client) explainInternal(ctx context.Context, e spire.Entry, result error) error {
 	if !isInternal(result) {
 		return result
 	}
 	for _, td := range e.FederatesWith {
-		if _, err := c.FederatedBundle(ctx, td); errors.Is(err, ErrNotFound) {
-			return fmt.Errorf("%w: %w %s: federate with it first", result, ErrNoBundle, td)
+		if _, err := c.FederatedBundle(ctx, td); errors.Is(err, spire.ErrNotFound) {
+			return fmt.Errorf("%w: %w %s: federate with it first", result, spire.ErrNoBundle, td)
 		}
 	}
 	return result

@@ -1,4 +1,4 @@
-package spire_test
+package serverapi_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
+	"github.com/argomesh/argomesh/mesh/spire/serverapi"
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
 )
 
@@ -32,7 +33,8 @@ func TestRegistrationComesAndGoes(t *testing.T) {
 	}{
 		{"first", nil, map[string]diff.Action{"entry/" + id: diff.Create}},
 		{"again", nil, map[string]diff.Action{}},
-		{"another life", func(r *spire.Registration) { r.X509TTL = time.Hour }, map[string]diff.Action{"entry/" + id: diff.Update}},
+		{"another life", func(r *spire.Registration) { r.X509TTL = time.Hour },
+			map[string]diff.Action{"entry/" + id: diff.Update}},
 		{"another node", func(r *spire.Registration) { r.ParentIDs = []spiffeid.ID{alias} }, map[string]diff.Action{
 			"entry/" + spire.EntryID(edge, edgeID, alias): diff.Create, "entry/" + id: diff.Delete,
 		}},
@@ -42,7 +44,7 @@ func TestRegistrationComesAndGoes(t *testing.T) {
 		}},
 	}
 	for _, step := range steps {
-		done, err := reconcile(t, client, edge, entriesOf(t, registration(step.change)))
+		done, err := reconcile(t, client, edge, spiretest.Entries(t, spiretest.Registration(step.change)))
 		if err != nil {
 			t.Fatalf("%s: %v", step.what, err)
 		}
@@ -60,19 +62,22 @@ func TestRegistrationComesAndGoes(t *testing.T) {
 
 func TestEveryFieldArrives(t *testing.T) {
 	server, client := start(t)
-	if err := client.ApplyBundles(t.Context(), spire.PlanBundles(bundles(t, partner), nil, false), ignore); err != nil {
+	if err := client.ApplyBundles(t.Context(), spire.PlanBundles(spiretest.Bundles(t, partner), nil, false),
+		ignore); err != nil {
 		t.Fatal(err)
 	}
-	r := registration(func(r *spire.Registration) {
+	r := spiretest.Registration(func(r *spire.Registration) {
 		r.X509TTL, r.JWTTTL, r.FederatesWith = time.Hour, 5*time.Minute, []spiffeid.TrustDomain{partner}
 		r.DNSNames, r.Hint, r.Admin = []string{"edge-1.test", "*.edge-1.test"}, "stream", true
 	})
-	if _, err := reconcile(t, client, edge, entriesOf(t, r)); err != nil {
+	if _, err := reconcile(t, client, edge, spiretest.Entries(t, r)); err != nil {
 		t.Fatal(err)
 	}
 	stored := server.Entries()[0]
-	got := fmt.Sprintf("%s %s%s %s %v %d %d %v %v %q %v", stored.GetId(), stored.GetSpiffeId().GetTrustDomain(), stored.GetSpiffeId().GetPath(),
-		stored.GetParentId().GetPath(), selectorTexts(stored), stored.GetX509SvidTtl(), stored.GetJwtSvidTtl(), stored.GetFederatesWith(),
+	got := fmt.Sprintf("%s %s%s %s %v %d %d %v %v %q %v", stored.GetId(), stored.GetSpiffeId().
+		GetTrustDomain(), stored.GetSpiffeId().GetPath(),
+		stored.GetParentId().GetPath(), selectorTexts(stored), stored.GetX509SvidTtl(), stored.GetJwtSvidTtl(),
+		stored.GetFederatesWith(),
 		stored.GetDnsNames(), stored.GetHint(), stored.GetAdmin())
 	want := spire.EntryID(edge, edgeID, node) + ` own.test/argomesh/agent/edge-1 /spire/agent/k8s_psat/edge/1 ` +
 		`[k8s:ns:argocd k8s:sa:agent] 3600 300 [partner.test] [edge-1.test *.edge-1.test] "stream" true`
@@ -83,14 +88,16 @@ func TestEveryFieldArrives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(entriesOf(t, r), seen.Entries, byValue); diff != "" {
+	if diff := cmp.Diff(spiretest.Entries(t, r), seen.Entries, spiretest.ByValue); diff != "" {
 		t.Errorf("Observe() (-want +got):\n%s", diff)
 	}
 	// Each field alone is found to differ and set again, nothing else with it.
 	for field, spoil := range map[string]func(*types.Entry){
-		"x509_svid_ttl": func(e *types.Entry) { e.X509SvidTtl = 1 }, "jwt_svid_ttl": func(e *types.Entry) { e.JwtSvidTtl = 1 },
-		"federates_with": func(e *types.Entry) { e.FederatesWith = nil }, "dns_names": func(e *types.Entry) { e.DnsNames = nil },
-		"hint": func(e *types.Entry) { e.Hint = "" }, "admin": func(e *types.Entry) { e.Admin = false },
+		"x509_svid_ttl":  func(e *types.Entry) { e.X509SvidTtl = 1 },
+		"jwt_svid_ttl":   func(e *types.Entry) { e.JwtSvidTtl = 1 },
+		"federates_with": func(e *types.Entry) { e.FederatesWith = nil },
+		"dns_names":      func(e *types.Entry) { e.DnsNames = nil },
+		"hint":           func(e *types.Entry) { e.Hint = "" }, "admin": func(e *types.Entry) { e.Admin = false },
 		"downstream": func(e *types.Entry) { e.Downstream = true }, "store_svid": func(e *types.Entry) { e.StoreSvid = true },
 		"expires_at": func(e *types.Entry) { e.ExpiresAt = 4e9 },
 		"selectors":  func(e *types.Entry) { e.Selectors = e.GetSelectors()[:1] },
@@ -101,22 +108,22 @@ func TestEveryFieldArrives(t *testing.T) {
 		if err := server.AddEntry(spoiled); err != nil {
 			t.Fatal(err)
 		}
-		seen, err := client.Observe(t.Context(), edge, entriesOf(t, r))
+		seen, err := client.Observe(t.Context(), edge, spiretest.Entries(t, r))
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan := spire.PlanEntries(edge, entriesOf(t, r), seen.Entries)
+		plan := spire.PlanEntries(edge, spiretest.Entries(t, r), seen.Entries)
 		if len(plan) != 1 || plan[0].Action != diff.Update || len(plan[0].Fields) != 1 || plan[0].Fields[0].Path != field {
 			t.Errorf("%s: plan is %v", field, plan)
 		}
 		if err := client.ApplyEntries(t.Context(), plan, func(diff.Change[spire.Entry]) {}); err != nil {
 			t.Errorf("%s: %v", field, err)
 		}
-		seen, err = client.Observe(t.Context(), edge, entriesOf(t, r))
+		seen, err = client.Observe(t.Context(), edge, spiretest.Entries(t, r))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(entriesOf(t, r), seen.Entries, byValue); diff != "" {
+		if diff := cmp.Diff(spiretest.Entries(t, r), seen.Entries, spiretest.ByValue); diff != "" {
 			t.Errorf("%s: after the update (-want +got):\n%s", field, diff)
 		}
 	}
@@ -137,8 +144,9 @@ func TestEntriesOfOthersAreNotTouched(t *testing.T) {
 		wantErr string
 		ours    int
 	}{
-		"the same is enough":    {theirs: nil},
-		"another life":          {theirs: func(e *types.Entry) { e.X509SvidTtl = 60 }, wantErr: "spire-server entry delete -entryID theirs"},
+		"the same is enough": {theirs: nil},
+		"another life": {theirs: func(e *types.Entry) { e.X509SvidTtl = 60 },
+			wantErr: "spire-server entry delete -entryID theirs"},
 		"an administrator":      {theirs: func(e *types.Entry) { e.Admin = true }, wantErr: "made by another writer"},
 		"other selectors":       {theirs: func(e *types.Entry) { e.Selectors = e.GetSelectors()[:1] }, ours: 1},
 		"selectors in disorder": {theirs: func(e *types.Entry) { slices.Reverse(e.GetSelectors()) }},
@@ -153,8 +161,9 @@ func TestEntriesOfOthersAreNotTouched(t *testing.T) {
 				}
 			})
 			before := server.Entries()[0]
-			done, err := reconcile(t, client, edge, entriesOf(t, registration(tt.desired)))
-			if (err == nil) != (tt.wantErr == "") || err != nil && !(errors.Is(err, spire.ErrRefused) && strings.Contains(err.Error(), tt.wantErr)) {
+			done, err := reconcile(t, client, edge, spiretest.Entries(t, spiretest.Registration(tt.desired)))
+			if (err == nil) != (tt.wantErr == "") ||
+				err != nil && !(errors.Is(err, spire.ErrRefused) && strings.Contains(err.Error(), tt.wantErr)) {
 				t.Errorf("error is %v, want one with %q", err, tt.wantErr)
 			}
 			if len(done) != tt.ours {
@@ -172,7 +181,7 @@ func TestEntriesOfOthersAreNotTouched(t *testing.T) {
 
 // Someone creates the same between our look and our call.
 func TestCreateMeetsWhatIsThere(t *testing.T) {
-	desired := entriesOf(t, registration(func(r *spire.Registration) { r.Hint = "stream" }))
+	desired := spiretest.Entries(t, spiretest.Registration(func(r *spire.Registration) { r.Hint = "stream" }))
 	plan := spire.PlanEntries(edge, desired, nil)
 	tests := map[string]struct {
 		there   func(*types.Entry)
@@ -207,7 +216,7 @@ func TestPagingFindsAll(t *testing.T) {
 		foreign(t, server, func(e *types.Entry) { e.Id, e.SpiffeId.Path = fmt.Sprintf("e%d", i), fmt.Sprintf("/w%d", i) })
 	}
 	var got []string
-	err := client.ListEntries(t.Context(), spire.EntryFilter{}, func(e spire.Entry) error {
+	err := client.ListEntries(t.Context(), serverapi.EntryFilter{}, func(e spire.Entry) error {
 		got = append(got, e.ID)
 		return nil
 	})
@@ -218,28 +227,31 @@ func TestPagingFindsAll(t *testing.T) {
 		t.Errorf("%d calls, want 6", n)
 	}
 	got = nil
-	err = client.ListEntries(t.Context(), spire.EntryFilter{SPIFFEID: spiffeid.RequireFromString("spiffe://own.test/w3"), ParentID: node}, func(e spire.Entry) error {
-		got = append(got, e.ID)
-		return nil
-	})
+	err = client.ListEntries(t.Context(),
+		serverapi.EntryFilter{SPIFFEID: spiffeid.RequireFromString("spiffe://own.test/w3"), ParentID: node},
+		func(e spire.Entry) error {
+			got = append(got, e.ID)
+			return nil
+		})
 	if err != nil || !slices.Equal(got, []string{"e3"}) {
 		t.Errorf("with a filter: %v, %v", got, err)
 	}
 	stop := errors.New("enough")
-	if err := client.ListEntries(t.Context(), spire.EntryFilter{}, func(spire.Entry) error { return stop }); !errors.Is(err, stop) {
+	if err := client.ListEntries(t.Context(), serverapi.EntryFilter{},
+		func(spire.Entry) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("ListEntries() = %v", err)
 	}
 }
 
 func TestBatchesAreBounded(t *testing.T) {
 	server, client := start(t)
-	r := registration(func(r *spire.Registration) {
+	r := spiretest.Registration(func(r *spire.Registration) {
 		r.ParentIDs = nil
 		for i := range 120 {
 			r.ParentIDs = append(r.ParentIDs, spiffeid.RequireFromString(fmt.Sprintf("spiffe://own.test/spire/agent/x/%d", i)))
 		}
 	})
-	if done, err := reconcile(t, client, edge, entriesOf(t, r)); err != nil || len(done) != 120 {
+	if done, err := reconcile(t, client, edge, spiretest.Entries(t, r)); err != nil || len(done) != 120 {
 		t.Fatalf("%d done, %v", len(done), err)
 	}
 	if done, err := reconcile(t, client, edge, nil); err != nil || len(done) != 120 {
@@ -258,16 +270,17 @@ func TestBatchesAreBounded(t *testing.T) {
 func TestItemsFailAlone(t *testing.T) {
 	server, client := start(t)
 	desired := slices.Concat(
-		entriesOf(t, registration(nil)),
-		entriesOf(t, registration(func(r *spire.Registration) {
+		spiretest.Entries(t, spiretest.Registration(nil)),
+		spiretest.Entries(t, spiretest.Registration(func(r *spire.Registration) {
 			r.IDs, r.FederatesWith = []spiffeid.ID{newID}, []spiffeid.TrustDomain{partner}
 		})),
 	)
 	done, err := reconcile(t, client, edge, desired)
-	if !errors.Is(err, spire.ErrNoBundle) || !strings.Contains(err.Error(), "partner.test") || !strings.Contains(err.Error(), desired[1].ID) {
+	if !errors.Is(err, spire.ErrNoBundle) || !strings.Contains(err.Error(), "partner.test") ||
+		!strings.Contains(err.Error(), desired[1].ID) {
 		t.Errorf("error is %v", err)
 	}
-	var item *spire.ItemError
+	var item *serverapi.ItemError
 	if !errors.As(err, &item) || item.Code != codes.Internal {
 		t.Errorf("code is not that of the item: %v", err)
 	}
@@ -291,7 +304,8 @@ func TestItemsFailAlone(t *testing.T) {
 func TestDeleteRefusesWhatIsNotOurs(t *testing.T) {
 	server, client := start(t)
 	foreign(t, server, func(e *types.Entry) { e.Id = "argomesh.theirs" })
-	if _, err := client.DeleteEntries(t.Context(), []string{spire.EntryID(edge, edgeID, node), "argomesh.theirs"}); !errors.Is(err, spire.ErrRefused) {
+	if _, err := client.DeleteEntries(t.Context(),
+		[]string{spire.EntryID(edge, edgeID, node), "argomesh.theirs"}); !errors.Is(err, spire.ErrRefused) {
 		t.Errorf("DeleteEntries() = %v", err)
 	}
 	if len(server.Calls()) != 0 || len(server.Entries()) != 1 {
@@ -342,14 +356,14 @@ func TestACallEnds(t *testing.T) {
 	}
 	t.Run("by its timeout", func(t *testing.T) {
 		address, _ := silent(t) // which the call may not even reach by then
-		client := connect(t, spire.ClientConfig{Address: address, CallTimeout: 50 * time.Millisecond})
+		client := connect(t, serverapi.ClientConfig{Address: address, CallTimeout: 50 * time.Millisecond})
 		if _, err := client.Bundle(t.Context()); !errors.Is(err, spire.ErrUnavailable) {
 			t.Errorf("Bundle() = %v", err)
 		}
 	})
 	t.Run("by its caller", func(t *testing.T) {
 		address, entered := silent(t)
-		client := connect(t, spire.ClientConfig{Address: address})
+		client := connect(t, serverapi.ClientConfig{Address: address})
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			<-entered
@@ -360,7 +374,7 @@ func TestACallEnds(t *testing.T) {
 		}
 	})
 	t.Run("when nobody is there", func(t *testing.T) {
-		client := connect(t, spire.ClientConfig{Address: "unix:///nowhere/api.sock"})
+		client := connect(t, serverapi.ClientConfig{Address: "unix:///nowhere/api.sock"})
 		if _, err := client.Bundle(t.Context()); !errors.Is(err, spire.ErrUnavailable) {
 			t.Errorf("Bundle() = %v", err)
 		}
@@ -368,15 +382,18 @@ func TestACallEnds(t *testing.T) {
 }
 
 func TestNewClientChecksItsConfig(t *testing.T) {
-	for _, address := range []string{"", "x", "unix:x", "unix://x", "unix://host/x", "unix:///a?b", "/tmp/api.sock", "http://a:1", ":8081", "a:", "unix:///" + strings.Repeat("a", 120)} {
-		if _, err := spire.NewClient(spire.ClientConfig{Address: address}); !errors.Is(err, spire.ErrInvalid) {
+	for _, address := range []string{"", "x", "unix:x", "unix://x", "unix://host/x", "unix:///a?b", "/tmp/api.sock",
+		"http://a:1", ":8081", "a:", "unix:///" + strings.Repeat("a", 120)} {
+		if _, err := serverapi.NewClient(serverapi.ClientConfig{Address: address}); !errors.Is(err, spire.ErrInvalid) {
 			t.Errorf("NewClient(%q) = %v", address, err)
 		}
 	}
-	if _, err := spire.NewClient(spire.ClientConfig{Address: "spire.test:8081"}); !errors.Is(err, spire.ErrInvalid) {
+	if _, err := serverapi.NewClient(serverapi.ClientConfig{Address: "spire.test:8081"}); !errors.Is(err,
+		spire.ErrInvalid) {
 		t.Errorf("TCP without credentials: %v", err)
 	}
-	if _, err := spire.NewClient(spire.ClientConfig{Address: "unix:///a", PageSize: -1}); !errors.Is(err, spire.ErrInvalid) {
+	if _, err := serverapi.NewClient(serverapi.ClientConfig{Address: "unix:///a", PageSize: -1}); !errors.Is(err,
+		spire.ErrInvalid) {
 		t.Errorf("negative page: %v", err)
 	}
 }

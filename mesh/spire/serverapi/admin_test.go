@@ -1,4 +1,4 @@
-package spire_test
+package serverapi_test
 
 import (
 	"crypto/elliptic"
@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/argomesh/argomesh/mesh/spire"
+	"github.com/argomesh/argomesh/mesh/spire/serverapi"
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
 	"github.com/argomesh/argomesh/test/kit/certkit"
 )
@@ -45,7 +46,7 @@ func TestAdministratorsOverTCP(t *testing.T) {
 	admin := spiffeid.RequireFromString("spiffe://own.test/ops")
 	server := spiretest.New(own)
 	address := serveTCP(t, server, a, spire.ServerID(own))
-	client := connect(t, spire.ClientConfig{Address: address, Credentials: spire.AdminCredentials(a.SVID(t, admin), bundle, own)})
+	client := connect(t, serverapi.ClientConfig{Address: address, Credentials: serverapi.AdminCredentials(a.SVID(t, admin), bundle, own)})
 
 	if _, err := client.Observe(t.Context(), edge, nil); !errors.Is(err, spire.ErrDenied) || !strings.Contains(err.Error(), "authorization denied for method") {
 		t.Errorf("without rights: %v", err)
@@ -54,7 +55,7 @@ func TestAdministratorsOverTCP(t *testing.T) {
 		t.Errorf("what everybody may: %v", err)
 	}
 	server.SetAdmins(admin)
-	if _, err := reconcile(t, client, edge, entriesOf(t, registration(nil))); err != nil {
+	if _, err := reconcile(t, client, edge, spiretest.Entries(t, spiretest.Registration(nil))); err != nil {
 		t.Errorf("by admin_ids: %v", err)
 	}
 	server.SetAdmins()
@@ -73,7 +74,7 @@ func TestOnlyTheSpireServerIsSpokenTo(t *testing.T) {
 		"an agent":                       serveTCP(t, spiretest.New(own), a, node),
 		"another authority":              serveTCP(t, spiretest.New(own), forger, spire.ServerID(own)),
 	} {
-		client := connect(t, spire.ClientConfig{Address: address, Credentials: spire.AdminCredentials(admin, bundle, own)})
+		client := connect(t, serverapi.ClientConfig{Address: address, Credentials: serverapi.AdminCredentials(admin, bundle, own)})
 		if _, err := client.Bundle(t.Context()); !errors.Is(err, spire.ErrUnavailable) || !strings.Contains(err.Error(), "authentication handshake failed") {
 			t.Errorf("%s: %v", title, err)
 		}
