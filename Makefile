@@ -161,7 +161,7 @@ unit: ## unit tests, with the race detector; eight packages at a time, since man
 
 .PHONY: sim
 sim: ## simulation of hub and spokes with faults, no server; with DURATION=10m histories of random seeds for that long
-	$(call stage,simulation,SIM_DURATION='$(DURATION)' go test -count=1 -timeout 0 $(if $(DURATION),-v) ./test/sim/...)
+	$(call stage,simulation,SIM_DURATION='$(DURATION)' go test -timeout 0 $(if $(DURATION),-count=1 -v) ./test/sim/...)
 
 .PHONY: sim-scale
 sim-scale: ## 10,000 simulated agents with 100 applications each, and what they take
