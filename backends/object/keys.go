@@ -25,10 +25,12 @@ const (
 	NotifiedPrefix    = "notified.notifications.argoproj.io"
 )
 
+// OwnPrefix begins every label and annotation of ours, on whatever object.
+const OwnPrefix = "argomesh.io/"
+
 // Keys of ours, on copies only: the principal adds no metadata to a managed
 // Application on the hub, since an ApplicationSet controller would strip it.
 const (
-	OwnPrefix = "argomesh.io/"
 	// RecordKey holds a record: what was written, from what.
 	RecordKey = OwnPrefix + "source"
 	// HubKey names the hub of a mirror: two may share a cluster.

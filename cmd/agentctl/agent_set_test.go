@@ -71,7 +71,7 @@ func TestSetRefusesAndNamesTheFlag(t *testing.T) {
 	for args, want := range map[string]string{
 		"edge-1":                                           `nothing is to be set: see "agentctl agent set --help"`,
 		"edge-1 --access off,read":                         "--access: off goes alone",
-		"edge-1 --access all":                              `--access "all": off, or some of read, writes`,
+		"edge-1 --access all":                              `--access "all": off, or some of read, secrets`,
 		"edge-1 --mapping team":                            `--mapping "team": spoke=hub is expected`,
 		"edge-1 --cascade-hold -1":                         "--cascade-hold -1: 0 or more is expected",
 		"edge-1 --label env":                               "key=value is expected",

@@ -59,14 +59,7 @@ func writeCommand(w io.Writer, cmd *cobra.Command) error {
 
 // switches set those of live access, by their keys.
 func switches() map[string]func(*access.Config, bool) {
-	plain := func(of func(*access.Config) *bool) func(*access.Config, bool) {
-		return func(c *access.Config, on bool) { *of(c) = on }
-	}
-	return map[string]func(*access.Config, bool){
-		"writes": plain(func(c *access.Config) *bool { return &c.Writes }), "tokens": plain(func(c *access.Config) *bool { return &c.Tokens }),
-		"proxy": plain(func(c *access.Config) *bool { return &c.Proxy }), "exec": plain(func(c *access.Config) *bool { return &c.Exec }),
-		"ephemeral_containers": plain(func(c *access.Config) *bool { return &c.EphemeralContainers }),
-		"nodes":                plain(func(c *access.Config) *bool { return &c.Nodes }),
+	out := map[string]func(*access.Config, bool){
 		"secrets": func(c *access.Config, on bool) {
 			c.Secrets = v1alpha1.SecretsOff
 			if on {
@@ -74,6 +67,10 @@ func switches() map[string]func(*access.Config, bool) {
 			}
 		},
 	}
+	for _, s := range access.Switches() {
+		out[s.Key] = func(c *access.Config, on bool) { *s.Of(c) = on }
+	}
+	return out
 }
 
 // switched is a rule that holds when all its switches are on.

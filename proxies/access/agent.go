@@ -10,8 +10,10 @@ func OfAgent(spec v1alpha1.AgentSpec) Config {
 		return Config{}
 	}
 	out := Config{
-		Enabled: a.Enabled, Writes: a.Writes, Secrets: a.Secrets.Shown, Tokens: a.Tokens, Proxy: a.Proxy, Exec: a.Exec,
-		EphemeralContainers: a.EphemeralContainers, Nodes: a.Nodes, Impersonate: a.Impersonate, TrackedOnly: a.TrackedOnly,
+		Enabled: a.Enabled, Secrets: a.Secrets.Shown, Impersonate: a.Impersonate, TrackedOnly: a.TrackedOnly,
+	}
+	for _, s := range switches {
+		*s.Of(&out) = *s.OfAgent(a)
 	}
 	for _, r := range a.Rules {
 		out.Rules = append(out.Rules, Rule{

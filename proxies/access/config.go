@@ -138,7 +138,7 @@ func (r Rule) validate() error {
 	if !IsRule(r.Name) {
 		problems = append(problems, fmt.Errorf("name: %q is not a DNS label: use a-z, 0-9 and '-', at most 63", r.Name))
 	}
-	if slices.Contains(builtIn, r.Name) {
+	if slices.Contains(BuiltIn(), r.Name) {
 		problems = append(problems, fmt.Errorf("name: %q is built in: choose another", r.Name))
 	}
 	for _, verb := range r.Verbs {

@@ -103,26 +103,18 @@ func isDiscovery(path string) bool {
 	return first == prefixCore || first == prefixGrouped || (first == "openapi" && strings.HasPrefix(rest, "v3/"))
 }
 
-// uses returns the switches that must be on for r.
+// uses returns what r asks for that has a switch.
 func (p *Policy) uses(r Request) []use {
-	c := p.config
 	var out []use
-	add := func(is bool, u use) {
-		if is {
-			out = append(out, u)
+	if isSecrets(r) {
+		on := p.config.Secrets == v1alpha1.SecretsOn || (p.masks() && ReadsSecrets(r))
+		out = append(out, use{RuleSecrets, on, "access to Secrets is", "secrets", "secrets"})
+	}
+	for _, s := range switches {
+		if what := s.use(r); what != "" {
+			out = append(out, use{s.Rule, *s.Of(&p.config), what, s.Field, s.Key})
 		}
 	}
-	add(isSecrets(r), use{RuleSecrets, c.Secrets == v1alpha1.SecretsOn ||
-		(p.masks() && ReadsSecrets(r)), "access to Secrets is", "secrets", "secrets"})
-	add(isTokens(r), use{RuleTokens, c.Tokens, "access to credentials is", "tokens", "tokens"})
-	add(r.IsProxy(), use{RuleProxy, c.Proxy, "access through a proxy of pods, services and nodes is", "proxy", "proxy"})
-	add(isExec(r), use{RuleExec, c.Exec, "exec, attach and port-forward are", "exec", "exec"})
-	add(isSession(r), use{RuleExec, c.Exec, "a session over an upgraded connection is", "exec", "exec"})
-	add(isEphemeral(r),
-		use{RuleEphemeral, c.EphemeralContainers, "adding ephemeral containers is", "ephemeralContainers",
-			"ephemeral_containers"})
-	add(isNodes(r), use{RuleNodes, c.Nodes, "access to nodes is", "nodes", "nodes"})
-	add(isWrite(r), use{RuleWrites, c.Writes, "writing is", "writes", "writes"})
 	return out
 }
 

@@ -1,7 +1,5 @@
 package access
 
-import "slices"
-
 // Side is who decides.
 type Side int
 
@@ -40,11 +38,14 @@ const (
 	RuleDefault       = "deny-by-default" // no rule covers the call
 )
 
-var builtIn = []string{
-	RuleEnabled, RuleDiscovery, RuleNonResource, RuleImpersonation, RuleSecrets, RuleTokens, RuleProxy, RuleExec,
-	RuleEphemeral,
-	RuleNodes, RuleWrites, RuleHubController, RuleTrackedOnly, RuleDefault,
-}
-
 // BuiltIn returns the names that no rule of a Config may have.
-func BuiltIn() []string { return slices.Clone(builtIn) }
+func BuiltIn() []string {
+	names := []string{
+		RuleEnabled, RuleDiscovery, RuleNonResource, RuleImpersonation, RuleSecrets, RuleHubController, RuleTrackedOnly,
+		RuleDefault,
+	}
+	for _, s := range switches {
+		names = append(names, s.Rule)
+	}
+	return names
+}

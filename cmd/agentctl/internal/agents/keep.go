@@ -93,7 +93,7 @@ func (c *keepCommand) run(ctx context.Context, name, application string) error {
 	if ok, err := c.agreed(going, name); err != nil || !ok {
 		return err
 	}
-	if err := h.Annotate(ctx, going, ownership.KeepWorkloadsKey); err != nil {
+	if err := h.AnnotateApplications(ctx, going, ownership.KeepWorkloadsKey); err != nil {
 		return cli.ExplainAPI(err, doing, "hub", h.Host)
 	}
 	if c.wait {

@@ -77,7 +77,7 @@ func (c *releaseCommand) run(ctx context.Context, agent, application string) err
 		_, err = fmt.Fprintln(c.std.Err, "Cancelled, they stay as they are.")
 		return err
 	}
-	if err := h.Annotate(ctx, mirrors, record.ReleasedKey); err != nil {
+	if err := h.AnnotateApplications(ctx, mirrors, record.ReleasedKey); err != nil {
 		return cli.ExplainAPI(err, doing, "hub", h.Host)
 	}
 	_, err = fmt.Fprintf(c.std.Out, "%d released\n", len(mirrors))

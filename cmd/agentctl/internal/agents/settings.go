@@ -12,6 +12,7 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/proxies/access"
 )
 
 // settings are those of an Agent that flags of create and set name. What no flag names they
@@ -221,18 +222,15 @@ func accessSwitches() []accessSwitch {
 			},
 		}
 	}
-	return []accessSwitch{
+	out := []accessSwitch{
 		plain(accessRead, func(a *v1alpha1.AgentAccess) *bool { return &a.Enabled }),
-		plain("writes", func(a *v1alpha1.AgentAccess) *bool { return &a.Writes }),
 		secrets("secrets", v1alpha1.SecretsOn),
 		secrets(accessMasked, v1alpha1.SecretsMasked),
-		plain("tokens", func(a *v1alpha1.AgentAccess) *bool { return &a.Tokens }),
-		plain("proxy", func(a *v1alpha1.AgentAccess) *bool { return &a.Proxy }),
-		plain("exec", func(a *v1alpha1.AgentAccess) *bool { return &a.Exec }),
-		plain("ephemeral-containers", func(a *v1alpha1.AgentAccess) *bool { return &a.EphemeralContainers }),
-		plain("nodes", func(a *v1alpha1.AgentAccess) *bool { return &a.Nodes }),
-		plain("tracked-only", func(a *v1alpha1.AgentAccess) *bool { return &a.TrackedOnly }),
 	}
+	for _, s := range access.Switches() {
+		out = append(out, plain(s.Rule, s.OfAgent))
+	}
+	return append(out, plain("tracked-only", func(a *v1alpha1.AgentAccess) *bool { return &a.TrackedOnly }))
 }
 
 func accessNames() []string {

@@ -14,8 +14,9 @@ import (
 // annotators bounds concurrent patches.
 const annotators = 8
 
-// Annotate sets an annotation of Applications and AppProjects to true, unless they are gone.
-func (h *Hub) Annotate(ctx context.Context, objects []*unstructured.Unstructured, key string) error {
+// AnnotateApplications sets an annotation of Applications and AppProjects to true, unless they
+// are gone.
+func (h *Hub) AnnotateApplications(ctx context.Context, objects []*unstructured.Unstructured, key string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(annotators)
 	for _, o := range objects {
