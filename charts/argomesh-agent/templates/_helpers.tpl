@@ -62,3 +62,10 @@ capabilities:
   drop: [ALL]
 readOnlyRootFilesystem: true
 {{- end -}}
+
+{{/* envNames are the names of .Values.env, as JSON. */}}
+{{- define "agent.envNames" -}}
+{{- $names := list }}
+{{- range .Values.env }}{{ $names = append $names .name }}{{ end }}
+{{- toJson $names }}
+{{- end }}

@@ -121,3 +121,10 @@ readOnlyRootFilesystem: true
 {{- define "principal.meshVerbs" -}}
 {{- if eq . "apply" }}["get","list","watch","create","patch","delete"]{{ else }}["list","watch"]{{ end -}}
 {{- end -}}
+
+{{/* envNames are the names of .Values.env, as JSON. */}}
+{{- define "principal.envNames" -}}
+{{- $names := list }}
+{{- range .Values.env }}{{ $names = append $names .name }}{{ end }}
+{{- toJson $names }}
+{{- end }}

@@ -73,6 +73,7 @@ func TestChartsRefuse(t *testing.T) {
 		"an unknown key of config":       {charts.Principal, "config: {steam: {listen: ':1'}}", "steam"},
 		"an unknown key below":           {charts.Principal, "config: {stream: {listens: []}}", "listens"},
 		"an unknown key of a listener":   {charts.Principal, "config: {stream: {listeners: [{lisen: ':1'}]}}", "lisen"},
+		"a variable without a name":      {charts.Principal, "env: [{value: x}]", "name"},
 		"the namespace in config":        {charts.Principal, "config: {namespace: other}", "namespace"},
 		"the socket in config":           {charts.Principal, "config: {identity: {socket: 'unix:///s'}}", "socket"},
 		"a key of another type":          {charts.Principal, "config: {stream: {max_connections: many}}", "max_connections"},
@@ -272,6 +273,42 @@ func TestChartsRestart(t *testing.T) {
 		}
 		if before == sum(chart, strings.Replace(values, "info", "debug", 1)) {
 			t.Errorf("%s: another configuration has the same sum", chart)
+		}
+	}
+}
+
+// What people add to a pod: variables, a container beside ours, and how names are resolved.
+func TestChartsPodExtras(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "helm")
+	for chart, values := range map[string]string{charts.Principal: "", charts.Agent: charts.AgentValues} {
+		pod := func(more string) corev1.PodSpec {
+			var d appsv1.Deployment
+			object := charts.FindKind(t, charts.Render(t, chart, values+"\n"+more), "Deployment")
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &d, true); err != nil {
+				t.Fatalf("%s: %v", chart, err)
+			}
+			return d.Spec.Template.Spec
+		}
+		plain, got := pod(""), pod(charts.PodExtras)
+		ours, beside := got.Containers[0], got.Containers[len(got.Containers)-1]
+		want := append(slices.Clone(plain.Containers[0].Env), corev1.EnvVar{Name: "HTTPS_PROXY", Value: "http://127.0.0.1:3128"})
+		if diff := cmp.Diff(want, ours.Env); diff != "" {
+			t.Errorf("%s: env (-want +got):\n%s", chart, diff)
+		}
+		if len(got.Containers) != len(plain.Containers)+1 || beside.Name != "proxy" || beside.Image != "registry.example/proxy:1" {
+			t.Errorf("%s: the container beside ours is %+v of %d", chart, beside, len(got.Containers))
+		}
+		if got.DNSConfig == nil || !slices.Equal(got.DNSConfig.Nameservers, []string{"192.0.2.53"}) {
+			t.Errorf("%s: dnsConfig %+v", chart, got.DNSConfig)
+		}
+		if diff := cmp.Diff([]corev1.HostAlias{{IP: "192.0.2.7", Hostnames: []string{"hub.example"}}}, got.HostAliases); diff != "" {
+			t.Errorf("%s: hostAliases (-want +got):\n%s", chart, diff)
+		}
+		// A name is in a list of variables once: the API server refuses another.
+		limit := pod("env: [{name: GOMEMLIMIT, value: 1GiB}]").Containers[0].Env
+		if diff := cmp.Diff([]corev1.EnvVar{{Name: "GOMEMLIMIT", Value: "1GiB"}}, limit); diff != "" {
+			t.Errorf("%s: env with GOMEMLIMIT (-want +got):\n%s", chart, diff)
 		}
 	}
 }

@@ -38,6 +38,14 @@ config:
     spiffe_ids: [spiffe://hub.example/argomesh/principal]
 `
 
+// PodExtras are values of either chart that add to its pod.
+const PodExtras = `
+env: [{name: HTTPS_PROXY, value: "http://127.0.0.1:3128"}]
+extraContainers: [{name: proxy, image: "registry.example/proxy:1", securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}}]
+dnsConfig: {nameservers: [192.0.2.53], options: [{name: ndots, value: "2"}]}
+hostAliases: [{ip: 192.0.2.7, hostnames: [hub.example]}]
+`
+
 // combination is one documented way to use a chart.
 type combination struct {
 	Chart, Values string
@@ -106,6 +114,8 @@ networkPolicy:
   apiServer: {to: [{ipBlock: {cidr: 10.0.0.1/32}}], ports: [6443]}
   egress: [{ports: [{port: 4317, protocol: TCP}]}]`},
 
+	"principal with extras":    {Chart: Principal, Values: PodExtras},
+	"agent with extras":        {Chart: Agent, Values: AgentValues + PodExtras},
 	"agent by default":         {Chart: Agent, Values: AgentValues},
 	"agent on a host's socket": {Chart: Agent, Values: AgentValues + "identity: {source: spire-hostpath}", Privileged: "hostPath"},
 	"agent in istio":           {Chart: Agent, Values: AgentValues + "identity: {source: istio}"},
