@@ -84,7 +84,7 @@ func TestCreateSaysWhatComesNext(t *testing.T) {
       spiffe_ids:
       - spiffe://hub.example/principal
 
-  helm install argomesh-agent charts/argomesh-agent --namespace argocd --values edge-1.yaml
+  agentctl spoke install edge-1 --values edge-1.yaml
 
 Then, on the hub:
   kubectl --namespace argocd wait agent/edge-1 --for=condition=Connected

@@ -9,6 +9,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/hub"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/identities"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/install"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/mesh"
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 )
@@ -17,9 +18,9 @@ func newRootCommand(std cli.Streams) *cobra.Command {
 	conn := cli.NewConnection(std.Err)
 	root := &cobra.Command{
 		Use:   "agentctl",
-		Short: "Register the agents of an Argomesh hub, and their identities",
-		Long: "agentctl registers the agents of an Argomesh hub through the hub's Kubernetes API, and their\n" +
-			"identities with SPIRE. It finds out what is wrong with an identity, and makes what the Envoy and\n" +
+		Short: "Install Argomesh, and register the agents of a hub and their identities",
+		Long: "agentctl installs Argomesh on hub and spokes. It registers the agents of a hub through the hub's\n" +
+			"Kubernetes API, and their identities with SPIRE. It finds out what is wrong with an identity, and makes what the Envoy and\n" +
 			"the mesh around the principal need.\n\n" +
 			"It exits with 0 when all went well, and with 1 after an error, whose one line says what helps.",
 		SilenceUsage:  true,
@@ -33,6 +34,6 @@ func newRootCommand(std cli.Streams) *cobra.Command {
 	})
 	conn.AddFlags(root)
 	root.AddCommand(agents.NewCommand(std, conn), hub.NewCommand(std, conn), identities.NewCommand(std, conn),
-		newEnvoyCommand(std), mesh.NewCommand(std, conn), newExplainCommand(std), newVersionCommand(std, conn))
+		newEnvoyCommand(std), mesh.NewCommand(std, conn), install.NewSpokeCommand(std, conn), newExplainCommand(std), newVersionCommand(std, conn))
 	return root
 }

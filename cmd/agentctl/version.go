@@ -37,9 +37,8 @@ func newVersionCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 			return v.print(std, output.Value)
 		},
 	}
-	cmd.Flags().
-		BoolVar(&withHub, "hub", false,
-			"also those of the hub's Kubernetes and principal, and those that the agents reported")
+	cmd.Flags().BoolVar(&withHub, "hub", false,
+		"also those of the hub's Kubernetes and principal, and those that the agents reported")
 	cli.AddEnumFlag(cmd, output, "output", "o", "print as json or yaml")
 	return cmd
 }

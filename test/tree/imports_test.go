@@ -22,6 +22,7 @@ const anything = "everything"
 var mayImport = map[string][]string{
 	"api/v1alpha1": nil,
 
+	"charts":           nil,
 	"cmd/...":          {anything},
 	"cmd/internal/...": {"cmd/internal/..."},
 	// A block of settings in the terms of package mesh, for two programs.
@@ -320,6 +321,11 @@ var never = []struct {
 		why:  "what serves tests is not shipped",
 	},
 	{
+		of:   []string{"cmd/principal", "cmd/agent"},
+		deps: []string{"helm.sh/helm", module + "/charts"},
+		why:  "Helm brings half of agentctl's packages: what runs for long does not install",
+	},
+	{
 		of:   []string{"cmd/agent"},
 		deps: []string{module + "/proxies/resource/replies", module + "/stream/server", module + "/stream/tunnel/dialer", module + "/fleet/links"},
 		why:  "an agent is one side: the other is a principal's, also of what is tunnelled",
@@ -336,17 +342,19 @@ var never = []struct {
 	},
 }
 
-// excuses name, for a package that is not to be linked, a library that brings it along
+// excuses name, for a package that is not to be linked, the libraries that bring it along
 // without need. Only while no one else imports the package does the excuse hold.
-var excuses = map[string]string{
-	// It keeps a logger for tests beside its own. Linked alone, package testing
-	// neither defines flags nor does anything.
-	"testing": "github.com/envoyproxy/go-control-plane/pkg/log",
+var excuses = map[string][]string{
+	// The first keeps a logger for tests beside its own, the others ask whether a test runs.
+	// Linked alone, package testing neither defines flags nor does anything.
+	"testing": {
+		"github.com/envoyproxy/go-control-plane/pkg/log", "helm.sh/helm/v4/internal/version", "helm.sh/helm/v4/pkg/chart/common",
+	},
 }
 
 func excused(deps []pkg, path string) bool {
 	for _, dep := range deps {
-		if slices.Contains(dep.Imports, path) && dep.ImportPath != excuses[path] {
+		if slices.Contains(dep.Imports, path) && !slices.Contains(excuses[path], dep.ImportPath) {
 			return false
 		}
 	}

@@ -75,7 +75,7 @@ func (r wanted) steps(agent *v1alpha1.Agent) (string, error) {
 	for _, line := range strings.Split(strings.TrimSuffix(values, "\n"), "\n") {
 		fmt.Fprintf(&out, "  %s\n", line)
 	}
-	fmt.Fprintf(&out, "\n  helm install argomesh-agent %s --namespace argocd --values %s.yaml\n\n", agentChart, agent.Name)
+	fmt.Fprintf(&out, "\n  agentctl spoke install %s --values %s.yaml\n\n", agent.Name, agent.Name)
 	if r.principal == "" || r.principalID == "" {
 		fmt.Fprintf(&out,
 			"--principal and --principal-id fill in where the principal is, and who. The file alone prints\n  agentctl agent values %s --principal HOST:PORT --principal-id ID\n\n", agent.Name)

@@ -33,8 +33,8 @@ func newListCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
 	}
 	c.output.AddFlag(cmd)
-	cmd.Flags().
-		BoolVar(&c.unknown, "unknown", false, "the SPIFFE IDs that were refused since no Agent has them, the newest first")
+	cmd.Flags().BoolVar(&c.unknown, "unknown", false,
+		"the SPIFFE IDs that were refused since no Agent has them, the newest first")
 	cmd.Flags().BoolVarP(&c.watch, "watch", "w", false, watchUsage)
 	cmd.Flags().StringVarP(&c.selector, "selector", "l", "", "only Agents with these labels, such as env=prod,tier!=test")
 	cmd.Flags().BoolVar(&c.output.NoHeaders, "no-headers", false, "print a table without its first line")

@@ -14,9 +14,6 @@ import (
 	"github.com/argomesh/argomesh/identity"
 )
 
-// agentChart is where the checkout has the chart of the agent.
-const agentChart = "charts/argomesh-agent"
-
 // Placeholders for what only the hub's operator knows.
 const (
 	noPrincipal   = "PRINCIPAL_HOST:PORT"
@@ -39,7 +36,7 @@ func newValuesCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 			"allows. The spoke's owner decides about the latter: both sides have to allow a call.",
 		Example: "  agentctl agent values edge-1 --principal argomesh.hub.example:443 \\\n" +
 			"    --principal-id spiffe://hub.example/argomesh/principal > edge-1.yaml\n" +
-			"  helm install argomesh-agent " + agentChart + " --namespace argocd --values edge-1.yaml",
+			"  agentctl spoke install edge-1 --context edge-1 --values edge-1.yaml",
 		Args:              cli.Names(true),
 		ValidArgsFunction: conn.CompleteName,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,29 +47,29 @@ func newValuesCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 				return fmt.Errorf("--principal-id is missing: the SPIFFE ID of the principal, or of the gateway before it: %s",
 					cmd.UseLine())
 			}
-			if err := checkPrincipal(c.principal, c.principalID); err != nil {
+			if err := CheckPrincipal(c.principal, c.principalID); err != nil {
 				return err
 			}
 			return c.run(cmd.Context(), args[0])
 		},
 	}
-	addPrincipalFlags(cmd, &c.principal, &c.principalID)
+	AddPrincipalFlags(cmd, &c.principal, &c.principalID)
 	return cmd
 }
 
-func addPrincipalFlags(cmd *cobra.Command, address, id *string) {
-	cmd.Flags().
-		StringVar(address, "principal", "",
-			"host and port where the spoke reaches the principal, for the values of its chart")
-	cmd.Flags().
-		StringVar(id, "principal-id", "", "SPIFFE ID of the principal, or of the gateway before it, for those values")
+// AddPrincipalFlags adds --principal and --principal-id.
+func AddPrincipalFlags(cmd *cobra.Command, address, id *string) {
+	cmd.Flags().StringVar(address, "principal", "",
+		"host and port where the spoke reaches the principal, for the values of its chart")
+	cmd.Flags().StringVar(id, "principal-id", "",
+		"SPIFFE ID of the principal, or of the gateway before it, for those values")
 	for _, name := range []string{"principal", "principal-id"} {
 		cli.Register(cmd, name, cobra.NoFileCompletions)
 	}
 }
 
-// checkPrincipal refuses what is no address or no SPIFFE ID; empty ones are not known.
-func checkPrincipal(address, id string) error {
+// CheckPrincipal refuses what is no address or no SPIFFE ID; empty ones are not known.
+func CheckPrincipal(address, id string) error {
 	if host, port, err := net.SplitHostPort(address); address != "" && (err != nil || host == "" || port == "") {
 		return fmt.Errorf("--principal %q: host:port is expected", address)
 	}
@@ -104,9 +101,16 @@ func (c *valuesCommand) run(ctx context.Context, name string) error {
 
 // spokeValues returns the values of the agent's chart, as YAML.
 func spokeValues(agent *v1alpha1.Agent, principal, principalID string) (string, error) {
+	raw, err := yaml.Marshal(SpokeValues(agent, principal, principalID))
+	return string(raw), err
+}
+
+// SpokeValues returns the values of the chart argomesh-agent for a registered agent, and for a
+// principal at that address, of that SPIFFE ID.
+func SpokeValues(agent *v1alpha1.Agent, principal, principalID string) map[string]any {
 	settings := map[string]any{
-		"name": agent.Name, "mode": agent.Spec.Mode,
-		"principal": map[string]any{"address": principal, "spiffe_ids": []string{principalID}},
+		"name": agent.Name, "mode": string(agent.Spec.Mode),
+		"principal": map[string]any{"address": principal, "spiffe_ids": []any{principalID}},
 	}
 	if access := agent.Spec.Access; access != nil && access.Enabled {
 		on := map[string]any{}
@@ -118,7 +122,7 @@ func spokeValues(agent *v1alpha1.Agent, principal, principalID string) (string, 
 		}
 		settings["access"] = on
 	}
-	var further []string
+	var further []any
 	if agent.Spec.Mapping != nil {
 		for _, mapped := range agent.Spec.Mapping.Namespaces {
 			if mapped.Spoke != "" {
@@ -129,8 +133,7 @@ func spokeValues(agent *v1alpha1.Agent, principal, principalID string) (string, 
 	if len(further) > 0 {
 		settings["mapping"] = map[string]any{"namespaces": further}
 	}
-	raw, err := yaml.Marshal(map[string]any{"config": settings})
-	return string(raw), err
+	return map[string]any{"config": settings}
 }
 
 // valuesOf is a switch of live access, on, in the agent's own configuration.

@@ -50,6 +50,33 @@ func waitReady(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured,
 	return nil, h.Explain(err, doing)
 }
 
+// WaitConnected waits until the hub shows the agent connected.
+func WaitConnected(ctx context.Context, h *cli.Hub, name string, timeout time.Duration) error {
+	why := "it has not connected yet"
+	err := watchAgent(ctx, h, name, timeout, func(seen *unstructured.Unstructured) (bool, error) {
+		if seen == nil {
+			return false, errGone
+		}
+		agent, err := cli.ParseAgent(seen)
+		if err != nil {
+			return false, err
+		}
+		c := meta.FindStatusCondition(agent.Status.Conditions, v1alpha1.ConditionConnected)
+		if c != nil && c.Status != metav1.ConditionTrue && c.Message != "" {
+			why = c.Message + cli.SeeReason(c.Reason)
+		}
+		return c != nil && c.Status == metav1.ConditionTrue, nil
+	})
+	doing := fmt.Sprintf("agent %q is installed, but not connected", name)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s after %s: %s", doing, timeout, why)
+	}
+	if err != nil {
+		return h.Explain(err, doing)
+	}
+	return nil
+}
+
 // registered reports whether the principal has done all it does for a new Agent.
 func registered(agent *v1alpha1.Agent) (bool, error) {
 	if agent.Status.ObservedGeneration < agent.Generation {

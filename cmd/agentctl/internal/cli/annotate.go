@@ -31,8 +31,8 @@ func (h *Hub) AnnotateApplications(ctx context.Context, objects []*unstructured.
 			if o.GetKind() == "AppProject" {
 				where = h.Projects
 			}
-			_, err = where.Namespace(o.GetNamespace()).
-				Patch(ctx, o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "agentctl"})
+			_, err = where.Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType, patch,
+				metav1.PatchOptions{FieldManager: "agentctl"})
 			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // a conflict of its UID
 				return nil
 			}

@@ -67,6 +67,13 @@ func (c *Connection) AddFlags(root *cobra.Command) {
 	Register(root, "namespace", cobra.NoFileCompletions)
 }
 
+// In returns the connection by another context of the same kubeconfig. What --server, --token and
+// the like say of the first is not for it.
+func (c *Connection) In(name string) *Connection {
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: name, Timeout: c.Overrides.Timeout}
+	return &Connection{Rules: c.Rules, Overrides: overrides, Namespace: c.Namespace, warnings: c.warnings}
+}
+
 func (c *Connection) loader() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(c.Rules, c.Overrides)
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/install"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/review"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/principalconfig"
@@ -26,11 +27,12 @@ import (
 func NewCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hub",
-		Short: "Change what a hub has decided once",
+		Short: "Install and remove the principal, and change what a hub has decided once",
 		Args:  cli.NoCommand,
 		RunE:  cli.ShowHelp,
 	}
-	cmd.AddCommand(newSetMappingCommand(std, conn))
+	cmd.AddCommand(install.NewHubCommand(std, conn), install.NewHubUninstallCommand(std, conn),
+		newSetMappingCommand(std, conn))
 	return cmd
 }
 

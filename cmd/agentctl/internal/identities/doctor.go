@@ -58,12 +58,10 @@ func newDoctorCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 	}
 	c.output.AddFlag(cmd)
 	c.local.addFlags(cmd)
-	cmd.Flags().
-		StringVar(&c.config, "agent-config", "",
-			"the agent's YAML file: what its policy refuses of what is on the spoke, through the spoke's Kubernetes API")
-	cmd.Flags().
-		StringVar(&c.principalConfig, "principal-config", "",
-			"the principal's YAML file: which Applications of managed agents the hub's AppProjects do not admit, through the hub's Kubernetes API")
+	cmd.Flags().StringVar(&c.config, "agent-config", "",
+		"the agent's YAML file: what its policy refuses of what is on the spoke, through the spoke's Kubernetes API")
+	cmd.Flags().StringVar(&c.principalConfig, "principal-config", "",
+		"the principal's YAML file: which Applications of managed agents the hub's AppProjects do not admit, through the hub's Kubernetes API")
 	return cmd
 }
 

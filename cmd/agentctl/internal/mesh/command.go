@@ -74,9 +74,8 @@ type agentSource struct {
 }
 
 func (a *agentSource) addFlag(cmd *cobra.Command) {
-	cmd.Flags().
-		StringArrayVarP(&a.files, "filename", "f", nil,
-			"YAML or JSON file with Agents, or - for standard input; may be repeated. Without it they are read from the hub")
+	cmd.Flags().StringArrayVarP(&a.files, "filename", "f", nil,
+		"YAML or JSON file with Agents, or - for standard input; may be repeated. Without it they are read from the hub")
 }
 
 // snapshot returns what the mesh has to know.

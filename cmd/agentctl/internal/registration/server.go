@@ -56,9 +56,8 @@ func (s *Server) AddFlags(cmd *cobra.Command) {
 
 // AddSocketFlag adds --socket, the address of the Workload API.
 func AddSocketFlag(cmd *cobra.Command, socket *string) {
-	cmd.Flags().
-		StringVar(socket, "socket", "",
-			"address of the local Workload API, unix:///path or tcp://IP:port (default $"+SocketEnv+")")
+	cmd.Flags().StringVar(socket, "socket", "",
+		"address of the local Workload API, unix:///path or tcp://IP:port (default $"+SocketEnv+")")
 	cli.Register(cmd, "socket", cobra.NoFileCompletions)
 }
 

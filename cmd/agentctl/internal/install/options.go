@@ -1,0 +1,58 @@
+package install
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/cli/values"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+)
+
+// options are what both sides have.
+type options struct {
+	values   values.Options
+	registry string
+	timeout  time.Duration
+	noWait   bool
+	force    bool
+	dryRun   *cli.OneOf
+}
+
+func (o *options) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringArrayVarP(&o.values.ValueFiles, "values", "f", nil,
+		"YAML file with values of the chart; may be repeated, a later one wins")
+	flags.StringArrayVar(&o.values.Values, "set", nil,
+		"a value of the chart, KEY=VALUE, as helm has it; wins over --values")
+	flags.StringArrayVar(&o.values.StringValues, "set-string", nil, "as --set, and the value is text")
+	flags.StringArrayVar(&o.values.FileValues, "set-file", nil, "as --set, and the value is the content of a file")
+	flags.StringVar(&o.registry, "registry", "",
+		"registry and folder of our images, such as registry.example/argomesh; it is kept, as values are")
+	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait for the pods")
+	flags.BoolVar(&o.noWait, "no-wait", false, "do not wait for the pods")
+	flags.BoolVar(&o.force, "force-conflicts", false, "take over fields that someone else has changed since")
+	o.dryRun = &cli.OneOf{Value: cli.DryRunNone, Allowed: []string{cli.DryRunNone, cli.DryRunServer}}
+	cli.AddEnumFlag(cmd, o.dryRun, "dry-run", "", "server: say what would be done, and write nothing")
+	cmd.Flags().Lookup("dry-run").NoOptDefVal = cli.DryRunServer
+	for _, name := range []string{"set", "set-string", "set-file", "registry", "timeout"} {
+		cli.Register(cmd, name, cobra.NoFileCompletions)
+	}
+}
+
+// merged returns base with what the flags say laid over it.
+func (o *options) merged(base map[string]any) (map[string]any, error) {
+	given, err := o.values.MergeValues(nil)
+	if err != nil {
+		return nil, fmt.Errorf("values: %w", err)
+	}
+	return loader.MergeMaps(base, given), nil
+}
+
+// image returns the value that names an image of ours in the registry.
+func (o *options) image(program string) map[string]any {
+	return map[string]any{"repository": strings.TrimSuffix(o.registry, "/") + "/" + program}
+}

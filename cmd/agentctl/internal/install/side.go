@@ -1,0 +1,249 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/argomesh/argomesh/charts"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
+	"github.com/argomesh/argomesh/cmd/internal/lease"
+)
+
+// leaseName is the Lease under which one agentctl at a time installs or uninstalls.
+const leaseName = "agentctl-install"
+
+// side is where one chart is installed.
+type side struct {
+	std       cli.Streams
+	conn      *cli.Connection
+	chart     string // its name, and that of its release and of its Deployment
+	namespace string
+
+	config   *rest.Config
+	client   kubernetes.Interface
+	releases *release.Client
+}
+
+// connect opens the connection. Nothing is contacted yet.
+func (s *side) connect() error {
+	var err error
+	if s.config, err = s.conn.Config(); err != nil {
+		return err
+	}
+	if s.client, err = kubernetes.NewForConfig(s.config); err != nil {
+		return err
+	}
+	s.releases, err = release.New(release.Config{Getter: s.conn.Getter(), Namespace: s.namespace})
+	return err
+}
+
+// say prints a line of progress.
+func (s *side) say(format string, args ...any) error {
+	_, err := fmt.Fprintf(s.std.Out, format+"\n", args...)
+	return err
+}
+
+// explain returns err, which doing met, as one line with the cure.
+func (s *side) explain(err error, doing string) error {
+	return cli.ExplainAPI(err, doing, "Kubernetes cluster", s.config.Host)
+}
+
+// install has the chart be installed with the values, and its pods ready.
+func (s *side) install(ctx context.Context, o *options, values map[string]any) error {
+	folder, err := charts.Open(s.chart)
+	if err != nil {
+		return err
+	}
+	if err := s.check(ctx); err != nil {
+		return err
+	}
+	desired := release.Desired{Name: s.chart, Chart: folder, Values: values, Force: o.force}
+	plan, err := s.plan(ctx, desired)
+	if err != nil {
+		return err
+	}
+	if plan.Act == release.Refuse {
+		return fmt.Errorf("%s: %s", s.chart, plan.Why)
+	}
+	if o.dryRun.Value == cli.DryRunServer {
+		return s.show(plan)
+	}
+	if plan.Act != release.Keep {
+		if err := s.apply(ctx, desired); err != nil {
+			return err
+		}
+	}
+	if o.noWait {
+		return nil
+	}
+	return s.waitReady(ctx, o.timeout)
+}
+
+// plan looks at what there is, says what will be done, and asks the API server whether it
+// would refuse that.
+func (s *side) plan(ctx context.Context, d release.Desired) (release.Plan, error) {
+	plan, err := s.releases.Plan(ctx, d)
+	if refused := (*release.RefusedError)(nil); errors.As(err, &refused) {
+		return plan, refused
+	}
+	if err != nil {
+		return plan, s.explain(err, "plan "+s.chart)
+	}
+	if plan.Act == release.Keep || plan.Act == release.Refuse {
+		return plan, nil
+	}
+	refusals, err := s.releases.Refusals(ctx, d, plan)
+	if err != nil {
+		return plan, s.explain(err, "check "+s.chart)
+	}
+	if len(refusals) > 0 {
+		return plan, &release.RefusedError{Reasons: refusals}
+	}
+	return plan, s.say("%s %s in namespace %s: %s, since %s", s.chart, plan.Version, s.namespace, plan.Act, plan.Why)
+}
+
+// show prints what a plan would change.
+func (s *side) show(p release.Plan) error {
+	if p.Act == release.Keep {
+		return s.say("%s %s in namespace %s: nothing would change", s.chart, p.Version, s.namespace)
+	}
+	before, err := byName(p.State.Manifest)
+	if err != nil {
+		return err
+	}
+	after, err := byName(p.Manifest)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(keysOf(before, after)) {
+		was, had := before[name]
+		is, has := after[name]
+		switch {
+		case !had:
+			err = s.say("%s created (server dry run)", name)
+		case !has:
+			err = s.say("%s deleted (server dry run)", name)
+		case was != is || slices.Contains(p.Missing, name):
+			err = s.say("%s configured (server dry run)", name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// byName returns the objects of a manifest as YAML, by kind and name.
+func byName(manifest string) (map[string]string, error) {
+	objects, err := release.Objects(manifest)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]string, len(objects))
+	for _, o := range objects {
+		raw, err := yaml.Marshal(o.Object)
+		if err != nil {
+			return nil, err
+		}
+		out[o.GetKind()+" "+o.GetName()] = string(raw)
+	}
+	return out, nil
+}
+
+// keysOf yields the keys of both, each once.
+func keysOf(a, b map[string]string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range a {
+			if !yield(k) {
+				return
+			}
+		}
+		for k := range b {
+			if _, both := a[k]; !both && !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// apply does what has to be done, by what there is once no other agentctl works on it.
+func (s *side) apply(ctx context.Context, d release.Desired) error {
+	return s.alone(ctx, func(ctx context.Context) error {
+		done, err := s.releases.Apply(ctx, d)
+		if err != nil {
+			return s.explain(err, "install "+s.chart)
+		}
+		if done.Act == release.Keep { // someone else did it meanwhile
+			return s.say("%s %s: %s", s.chart, done.Version, done.Why)
+		}
+		return s.say("%s %s: applied, revision %d", s.chart, done.Version, done.State.Revision+1)
+	})
+}
+
+// alone runs f while no other agentctl works on this namespace.
+func (s *side) alone(ctx context.Context, f func(context.Context) error) error {
+	here := machine()
+	if err := freeLease(ctx, s.client.CoordinationV1().Leases(s.namespace), leaseName, here); err != nil {
+		return s.explain(err, "read Lease "+leaseName)
+	}
+	l, err := lease.New(lease.Config{
+		Leases: s.client.CoordinationV1(), Namespace: s.namespace, Name: leaseName,
+		Holder: newHolder(here, os.Getpid(), time.Now()),
+	})
+	if err != nil {
+		return err
+	}
+	waiting := time.AfterFunc(waitingAfter, func() {
+		_ = s.say("waiting for Lease %s of namespace %s: another agentctl works there, or was ended less than 15 s ago",
+			leaseName, s.namespace) // its error is that of the next line
+	})
+	defer waiting.Stop()
+	ran := false
+	err = l.Run(ctx, func(ctx context.Context) error {
+		waiting.Stop()
+		ran = true
+		return f(ctx)
+	})
+	if err == nil && !ran {
+		return errors.Join(errors.New("ended before anything was written"), ctx.Err())
+	}
+	return err
+}
+
+// waitingAfter is when a person wants to know why nothing happens.
+const waitingAfter = 3 * time.Second
+
+// isProblem are the reasons of a container that waits, which time alone does not mend.
+func isProblem(reason string) bool {
+	return slices.Contains([]string{
+		"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "CrashLoopBackOff",
+		"CreateContainerConfigError", "CreateContainerError", "RunContainerError",
+	}, reason)
+}
+
+// problemOf says why a pod is not ready; "" when it says nothing.
+func problemOf(pod *corev1.Pod) string {
+	for _, all := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for _, c := range all {
+			if w := c.State.Waiting; w != nil && isProblem(w.Reason) {
+				return fmt.Sprintf("container %s of pod %s: %s: %s", c.Name, pod.Name, w.Reason, w.Message)
+			}
+		}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return fmt.Sprintf("pod %s is not scheduled: %s", pod.Name, c.Message)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,549 @@
+//go:build linux
+
+package install
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/argomesh/argomesh/test/e2e/internal/charts"
+	"github.com/argomesh/argomesh/test/e2e/internal/env"
+	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
+)
+
+// cluster is a control plane on which pods get ready, with Argo CD's definitions and nothing of
+// Argo CD that runs.
+func cluster(t *testing.T) *harness.ControlPlane {
+	t.Helper()
+	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "helm")
+	h := harnesstest.New(t)
+	manifests, err := h.ArgoCDManifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := h.StartControlPlane(t.Context(), harness.ControlPlaneConfig{Name: "cluster", Workloads: true, Manifests: manifests})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.EnsureNamespace(t.Context(), harness.ArgoCDNamespace); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func agentctlBinary(t *testing.T) string {
+	t.Helper()
+	path, err := harnesstest.New(t).Binary("agentctl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// agentctl runs agentctl with a kubeconfig, and returns what it prints.
+func agentctl(t *testing.T, kubeconfig string, args ...string) (out string, err error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), agentctlBinary(t), append([]string{"--kubeconfig", kubeconfig}, args...)...)
+	var printed, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &printed, &complaint
+	if err := cmd.Run(); err != nil {
+		return printed.String(), fmt.Errorf("%w: %s", err, complaint.String())
+	}
+	return printed.String(), nil
+}
+
+// must is agentctl for what has to go well.
+func must(t *testing.T, kubeconfig string, args ...string) string {
+	t.Helper()
+	out, err := agentctl(t, kubeconfig, args...)
+	if err != nil {
+		t.Fatalf("agentctl %q: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+// installed are the kinds of what the charts install.
+var installed = []schema.GroupVersionResource{
+	{Version: "v1", Resource: "configmaps"}, {Version: "v1", Resource: "secrets"}, {Version: "v1", Resource: "services"},
+	{Version: "v1", Resource: "serviceaccounts"}, {Group: "apps", Version: "v1", Resource: "deployments"},
+	{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"},
+	{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
+	{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"},
+	{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"},
+}
+
+// revisions are the resourceVersions of all that was installed, by kind and name, the records
+// of Helm included. That of a Deployment is its generation, since its status changes by itself.
+func revisions(t *testing.T, c *harness.ControlPlane) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, kind := range installed {
+		list, err := c.Resource(kind, "").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range list.Items {
+			if !strings.Contains(o.GetName(), "argomesh") {
+				continue
+			}
+			revision := o.GetResourceVersion()
+			if kind.Resource == "deployments" || kind.Resource == "poddisruptionbudgets" {
+				revision = fmt.Sprint("generation ", o.GetGeneration())
+			}
+			out[kind.Resource+" "+o.GetName()] = revision
+		}
+	}
+	return out
+}
+
+// helmHistory is what helm says of the release.
+func helmHistory(t *testing.T, c *harness.ControlPlane, release string) (statuses []string) {
+	t.Helper()
+	out, err := charts.Helm(t, "history", release, "--namespace", harness.ArgoCDNamespace, "--kubeconfig", c.Kubeconfig, "--output", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var revisions []struct {
+		Status string `json:"status"`
+	}
+	if err := json.Unmarshal([]byte(out), &revisions); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range revisions {
+		statuses = append(statuses, r.Status)
+	}
+	return statuses
+}
+
+const registry = "registry.example/argomesh"
+
+// hubArgs install the principal.
+var hubArgs = []string{"hub", "install", "--registry", registry, "--timeout", "2m"}
+
+// One cluster serves all, one after the other, since a chart is installed once.
+func TestAgentctlInstall(t *testing.T) {
+	t.Parallel()
+	c := cluster(t)
+	t.Run("installs, upgrades and removes", func(t *testing.T) { installsTheHub(t, c) })
+	t.Run("a spoke", func(t *testing.T) { installsASpoke(t, c) })
+	t.Run("refuses", func(t *testing.T) { installRefuses(t, c) })
+	// An install that is killed after any of its writes is finished by another run, at once.
+	t.Run("is killed", func(t *testing.T) { installIsKilledAt(t, c, 1, 9) })
+}
+
+// agentctl has Helm in it, and stays a program that one fetches.
+func TestAgentctlIsLight(t *testing.T) {
+	t.Parallel()
+	file, err := os.Stat(agentctlBinary(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = 120_000_000
+	if file.Size() > most {
+		t.Errorf("agentctl has %d bytes, more than %d", file.Size(), most)
+	}
+}
+
+func installsTheHub(t *testing.T, c *harness.ControlPlane) {
+	t.Helper()
+	ctx := t.Context()
+	deployments := c.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, harness.ArgoCDNamespace)
+	configMaps := c.Resource(env.ConfigMaps, harness.ArgoCDNamespace)
+
+	if out := must(t, c.Kubeconfig, append(hubArgs, "--dry-run")...); !strings.Contains(out, "Deployment argomesh-principal created (server dry run)") {
+		t.Errorf("the dry run prints\n%s", out)
+	}
+	if got := revisions(t, c); len(got) > 0 {
+		t.Errorf("the dry run wrote %v", got)
+	}
+	out := must(t, c.Kubeconfig, hubArgs...)
+	for _, want := range []string{"install, since it is not installed", "applied, revision 1", "1 of 1 pods are ready", "next: agentctl agent create"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q:\n%s", want, out)
+		}
+	}
+	image := func() string {
+		d, err := deployments.Get(ctx, charts.Principal, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		containers, _, err := unstructured.NestedSlice(d.Object, "spec", "template", "spec", "containers")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return containers[0].(map[string]any)["image"].(string)
+	}
+	if got := image(); !strings.HasPrefix(got, registry+"/principal") {
+		t.Errorf("the image is %s", got)
+	}
+
+	// Again: nothing changes.
+	before := revisions(t, c)
+	out = must(t, c.Kubeconfig, hubArgs...)
+	if diff := cmp.Diff(before, revisions(t, c)); diff != "" || strings.Contains(out, "applied") {
+		t.Errorf("the second run changed (-before +after):\n%s\n%s", diff, out)
+	}
+
+	// What is missing comes back, and values stay.
+	if err := configMaps.Delete(ctx, charts.Principal, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	out = must(t, c.Kubeconfig, "hub", "install", "--set", "config.log.level=debug")
+	if !strings.Contains(out, "applied, revision 2") {
+		t.Errorf("it prints\n%s", out)
+	}
+	out = must(t, c.Kubeconfig, "hub", "install")
+	if cm, err := configMaps.Get(ctx, charts.Principal, metav1.GetOptions{}); err != nil || !strings.Contains(fmt.Sprint(cm.Object["data"]), "debug") {
+		t.Errorf("the ConfigMap is %v, %v", cm, err)
+	}
+	if got := image(); !strings.HasPrefix(got, registry+"/principal") || strings.Contains(out, "applied") {
+		t.Errorf("values were not kept: the image is %s\n%s", got, out)
+	}
+	if err := configMaps.Delete(ctx, charts.Principal, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if out = must(t, c.Kubeconfig, "hub", "install"); !strings.Contains(out, "not as they should be, the first ConfigMap argomesh-principal") {
+		t.Errorf("it prints\n%s", out)
+	}
+
+	// What someone else has changed since is theirs, until it is taken over.
+	_, err := deployments.Patch(ctx, charts.Principal, types.MergePatchType, []byte(`{"spec":{"template":{"spec":{"terminationGracePeriodSeconds":7}}}}`),
+		metav1.PatchOptions{FieldManager: "someone-else"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before = revisions(t, c)
+	_, err = agentctl(t, c.Kubeconfig, "hub", "install")
+	if err == nil || !strings.Contains(err.Error(), `conflict with "someone-else"`) || !strings.Contains(err.Error(), "nothing was written") {
+		t.Errorf("with a field of someone else: %v", err)
+	}
+	if diff := cmp.Diff(before, revisions(t, c)); diff != "" {
+		t.Errorf("a conflict changed (-before +after):\n%s", diff)
+	}
+	must(t, c.Kubeconfig, "hub", "install", "--force-conflicts")
+
+	// helm goes on with it, and agentctl goes on with what helm did.
+	if _, err := charts.Helm(t, "upgrade", charts.Principal, charts.Dir(t, charts.Principal), "--namespace", harness.ArgoCDNamespace,
+		"--kubeconfig", c.Kubeconfig, "--reuse-values", "--set", "podLabels.by=helm"); err != nil {
+		t.Fatal(err)
+	}
+	before = revisions(t, c)
+	must(t, c.Kubeconfig, "hub", "install")
+	if diff := cmp.Diff(before, revisions(t, c)); diff != "" {
+		t.Errorf("after helm agentctl changed (-before +after):\n%s", diff)
+	}
+	must(t, c.Kubeconfig, "hub", "install", "--set", "podLabels.by=agentctl")
+	if got, want := helmHistory(t, c, charts.Principal), []string{"superseded", "superseded", "superseded", "superseded", "superseded", "deployed"}; !slices.Equal(got, want) {
+		t.Errorf("helm's history is %q, want %q", got, want)
+	}
+
+	if _, err := agentctl(t, c.Kubeconfig, "hub", "uninstall"); err == nil || !strings.Contains(err.Error(), "--yes") {
+		t.Errorf("without --yes: %v", err)
+	}
+	out = must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
+	left := slices.Sorted(maps.Keys(revisions(t, c)))
+	if want := []string{"customresourcedefinitions agents.argomesh.io"}; !slices.Equal(left, want) {
+		t.Errorf("%q are left, want %q\n%s", left, want, out)
+	}
+	if out = must(t, c.Kubeconfig, "hub", "uninstall", "--yes"); !strings.Contains(out, "is not installed") {
+		t.Errorf("a second time it prints\n%s", out)
+	}
+	must(t, c.Kubeconfig, hubArgs...) // and the definition that stayed is taken over
+	must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
+}
+
+// A spoke gets its values from the Agent on the hub, which is the same cluster here.
+func installsASpoke(t *testing.T, c *harness.ControlPlane) {
+	t.Helper()
+	ctx := t.Context()
+	must(t, c.Kubeconfig, hubArgs...) // has the definition of Agents
+	if out, err := agentctl(t, c.Kubeconfig, "spoke", "install", "edge-1", "--hub-context", c.Name); err == nil || !strings.Contains(err.Error(), "edge-1") {
+		t.Fatalf("without an Agent: %v, %s", err, out)
+	}
+	env.Create(t, c.Resource(env.Agents, harness.ArgoCDNamespace), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "argomesh.io/v1alpha1", "kind": "Agent", "metadata": map[string]any{"name": "edge-1"},
+		"spec": map[string]any{
+			"mode": "autonomous", "identity": map[string]any{"spiffeIDs": []any{env.SPIFFEID("edge-1")}}, "access": map[string]any{"enabled": true, "exec": true},
+		},
+	}})
+	args := []string{"spoke", "install", "edge-1", "--hub-context", c.Name, "--registry", registry, "--timeout", "5s"}
+	if _, err := agentctl(t, c.Kubeconfig, args...); err == nil || !strings.Contains(err.Error(), "--principal and --principal-id are missing") {
+		t.Errorf("without a principal: %v", err)
+	}
+	first := append(slices.Clone(args), "--principal", "hub.example:443", "--principal-id", env.PrincipalID)
+	// No program runs in these pods.
+	out, err := agentctl(t, c.Kubeconfig, first...)
+	if err == nil || !strings.Contains(err.Error(), `agent "edge-1" is installed, but not connected after 5s`) || !strings.Contains(out, "2 of 2 pods are ready") {
+		t.Errorf("it says %v, and prints\n%s", err, out)
+	}
+	cm, err := c.Resource(env.ConfigMaps, harness.ArgoCDNamespace).Get(ctx, charts.Agent, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, _, _ := unstructured.NestedString(cm.Object, "data", "agent.yaml")
+	for _, want := range []string{"name: edge-1", "mode: autonomous", "address: hub.example:443", env.PrincipalID, "exec: true"} {
+		if !strings.Contains(config, want) {
+			t.Errorf("its configuration does not have %q:\n%s", want, config)
+		}
+	}
+	before := revisions(t, c)
+	must(t, c.Kubeconfig, append(args, "--no-wait")...) // where the principal is, is kept
+	if diff := cmp.Diff(before, revisions(t, c)); diff != "" {
+		t.Errorf("the second run changed (-before +after):\n%s", diff)
+	}
+	must(t, c.Kubeconfig, "spoke", "uninstall", "--yes")
+	must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
+}
+
+// What cannot be installed is refused before anything is written, all reasons at once.
+func installRefuses(t *testing.T, c *harness.ControlPlane) {
+	t.Helper()
+	ctx, before := t.Context(), revisions(t, c)
+	if _, err := agentctl(t, c.Kubeconfig, append(hubArgs, "-n", "nowhere")...); err == nil || !strings.Contains(err.Error(), "namespace nowhere does not exist") {
+		t.Errorf("without the namespace: %v", err)
+	}
+	if _, err := agentctl(t, c.Kubeconfig, append(hubArgs, "--set", "enovy.enabled=true")...); err == nil || !strings.Contains(err.Error(), "enovy") {
+		t.Errorf("an unknown value: %v", err)
+	}
+	// Someone who may write in the namespace, and no more.
+	few := asUser(t, c, "few")
+	allow(t, c, "few", harness.ArgoCDNamespace, "*", "*")
+	var out string
+	var err error
+	env.Eventually(t, "the rights are in force", func() error {
+		if out, err = agentctl(t, few, hubArgs...); err == nil || !strings.Contains(err.Error(), "nothing was written") {
+			return fmt.Errorf("it says %w, and prints %s", err, out)
+		}
+		return nil
+	})
+	for _, want := range []string{"clusterroles", "customresourcedefinitions", "validatingadmissionpolicies"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("it does not name %s: %v", want, err)
+		}
+	}
+	if diff := cmp.Diff(before, revisions(t, c)); diff != "" {
+		t.Errorf("something was written (-before +after):\n%s", diff)
+	}
+	// An operation of helm that is under way is left to it.
+	must(t, c.Kubeconfig, hubArgs...)
+	secrets := c.Resource(env.Secrets, harness.ArgoCDNamespace)
+	record := pending(t, ctx, c)
+	if _, err := agentctl(t, c.Kubeconfig, "hub", "install", "--set", "podLabels.a=b"); err == nil || !strings.Contains(err.Error(), "another program has it pending-upgrade") {
+		t.Errorf("while helm works: %v", err)
+	}
+	if err := secrets.Delete(ctx, record, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	must(t, c.Kubeconfig, "hub", "install", "--set", "podLabels.a=b")
+	must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
+}
+
+// pending has helm end in the middle of an upgrade, and returns the name of its record.
+func pending(t *testing.T, ctx context.Context, c *harness.ControlPlane) string {
+	t.Helper()
+	kubeconfig, ended := endsAt(t, c, 2) // the record, and the first object
+	path, err := harnesstest.Tools(t).Path("helm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, path, "upgrade", charts.Principal, charts.Dir(t, charts.Principal), "--namespace", harness.ArgoCDNamespace,
+		"--kubeconfig", kubeconfig, "--reuse-values", "--set", "podLabels.x=y")
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+t.TempDir(), "HELM_CONFIG_HOME="+t.TempDir(), "HELM_DATA_HOME="+t.TempDir())
+	if !killed(t, cmd, ended) {
+		t.Fatal("helm was done before it was ended")
+	}
+	return "sh.helm.release.v1." + charts.Principal + ".v2"
+}
+
+// allow lets a user do all to resources of a group in a namespace.
+func allow(t *testing.T, c *harness.ControlPlane, user, namespace, group, resource string) {
+	t.Helper()
+	const rbac = "rbac.authorization.k8s.io"
+	object := func(kind string, more map[string]any) *unstructured.Unstructured {
+		o := map[string]any{"apiVersion": rbac + "/v1", "kind": kind, "metadata": map[string]any{"name": user}}
+		maps.Copy(o, more)
+		return &unstructured.Unstructured{Object: o}
+	}
+	all := func(plural string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: rbac, Version: "v1", Resource: plural}
+	}
+	env.Create(t, c.Resource(all("roles"), namespace), object("Role", map[string]any{
+		"rules": []any{map[string]any{"apiGroups": []any{group}, "resources": []any{resource}, "verbs": []any{"*"}}},
+	}))
+	env.Create(t, c.Resource(all("rolebindings"), namespace), object("RoleBinding", map[string]any{
+		"roleRef":  map[string]any{"apiGroup": rbac, "kind": "Role", "name": user},
+		"subjects": []any{map[string]any{"apiGroup": rbac, "kind": "User", "name": user}},
+	}))
+}
+
+// asUser returns a kubeconfig by which the administrator is someone else.
+func asUser(t *testing.T, c *harness.ControlPlane, user string) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(c.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, info := range config.AuthInfos {
+		info.Impersonate = user
+	}
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// endsAt returns a kubeconfig to a proxy before the API server that answers no more once it
+// has passed on n writes, and a channel that is closed then: the API server has taken the
+// last one, and who wrote it does not know.
+func endsAt(t *testing.T, c *harness.ControlPlane, n int64) (kubeconfig string, reached <-chan struct{}) {
+	t.Helper()
+	config := c.REST()
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := make(chan struct{})
+	var writes atomic.Int64
+	isWrite := func(r *http.Request) bool {
+		return r.Method != http.MethodGet && r.URL.Query().Get("dryRun") == "" && !strings.Contains(r.URL.Path, "/leases") &&
+			!strings.Contains(r.URL.Path, "reviews")
+	}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: transport,
+		ModifyResponse: func(res *http.Response) error {
+			if !isWrite(res.Request) {
+				return nil
+			}
+			if now := writes.Add(1); now == n {
+				close(at)
+			} else if now < n {
+				return nil
+			}
+			<-res.Request.Context().Done() // until the client is gone
+			return errors.New("the client was ended")
+		},
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) {},
+	}
+	server := httptest.NewServer(proxy)
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	err = clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: server.URL}},
+		Contexts:       map[string]*clientcmdapi.Context{"c": {Cluster: "c"}},
+		CurrentContext: "c",
+	}, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file, at
+}
+
+// killed starts cmd and kills it once reached is closed. It returns false when cmd ended before.
+func killed(t *testing.T, cmd *exec.Cmd, reached <-chan struct{}) bool {
+	t.Helper()
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case <-reached:
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		<-done // killed
+		return true
+	case err := <-done:
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", cmd, err, out.String())
+		}
+		return false
+	}
+}
+
+// installIsKilledAt kills an install, and an upgrade, after each of so many writes; without
+// any, after every one.
+func installIsKilledAt(t *testing.T, c *harness.ControlPlane, at ...int64) {
+	t.Helper()
+	path := agentctlBinary(t)
+	kill := func(n int64, args ...string) bool {
+		kubeconfig, reached := endsAt(t, c, n)
+		return killed(t, exec.CommandContext(t.Context(), path, append([]string{"--kubeconfig", kubeconfig}, args...)...), reached)
+	}
+	finished := func(n int64, args ...string) {
+		t.Helper()
+		out := must(t, c.Kubeconfig, args...)
+		history := helmHistory(t, c, charts.Principal)
+		if history[len(history)-1] != "deployed" || !strings.Contains(out, "1 of 1 pods are ready") {
+			t.Errorf("after write %d: helm's history is %q, and the second run printed\n%s", n, history, out)
+		}
+		before := revisions(t, c)
+		must(t, c.Kubeconfig, args...)
+		if diff := cmp.Diff(before, revisions(t, c)); diff != "" {
+			t.Errorf("after write %d a third run changed (-before +after):\n%s", n, diff)
+		}
+	}
+	each := func(try func(n int64) bool) {
+		if len(at) == 0 {
+			for n := int64(1); try(n); n++ {
+			}
+			return
+		}
+		for _, n := range at {
+			if !try(n) {
+				t.Errorf("it was done before write %d", n)
+			}
+		}
+	}
+	each(func(n int64) bool {
+		was := kill(n, hubArgs...)
+		finished(n, hubArgs...)
+		must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
+		return was
+	})
+	must(t, c.Kubeconfig, hubArgs...)
+	each(func(n int64) bool {
+		upgrade := append(slices.Clone(hubArgs), "--set", fmt.Sprintf("podLabels.n=v%d", n))
+		was := kill(n, upgrade...)
+		finished(n, upgrade...)
+		return was
+	})
+}
