@@ -34,6 +34,7 @@ var deleting = map[string]string{
 	"agent list":                 "",
 	"agent revoke-tokens":        "",
 	"agent role":                 "",
+	"bundle":                     "",
 	"envoy bootstrap":            "",
 	"identity doctor":            "",
 	"identity federate":          "",

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/agents"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/bundle"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/hub"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/identities"
@@ -34,6 +35,7 @@ func newRootCommand(std cli.Streams) *cobra.Command {
 	})
 	conn.AddFlags(root)
 	root.AddCommand(agents.NewCommand(std, conn), hub.NewCommand(std, conn), identities.NewCommand(std, conn),
-		newEnvoyCommand(std), mesh.NewCommand(std, conn), install.NewSpokeCommand(std, conn), newExplainCommand(std), newVersionCommand(std, conn))
+		newEnvoyCommand(std), mesh.NewCommand(std, conn), install.NewSpokeCommand(std, conn), bundle.NewCommand(std, conn),
+		newExplainCommand(std), newVersionCommand(std, conn))
 	return root
 }

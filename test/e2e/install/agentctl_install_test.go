@@ -4,7 +4,6 @@ package install
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,7 +45,13 @@ func cluster(t *testing.T) *harness.ControlPlane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := h.StartControlPlane(t.Context(), harness.ControlPlaneConfig{Name: "cluster", Workloads: true, Manifests: manifests})
+	kubelet := h.Path("kubelet.yaml")
+	if err := os.WriteFile(kubelet, fmt.Appendf(nil, kubeletOfAll, writeLog(t, h)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := h.StartControlPlane(t.Context(), harness.ControlPlaneConfig{
+		Name: "cluster", Workloads: true, Manifests: manifests, Kubelet: kubelet,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,6 +161,7 @@ func TestAgentctlInstall(t *testing.T) {
 	c := cluster(t)
 	t.Run("installs, upgrades and removes", func(t *testing.T) { installsTheHub(t, c) })
 	t.Run("a spoke", func(t *testing.T) { installsASpoke(t, c) })
+	t.Run("bundle", func(t *testing.T) { bundles(t, c) })
 	t.Run("refuses", func(t *testing.T) { installRefuses(t, c) })
 	// An install that is killed after any of its writes is finished by another run, at once.
 	t.Run("is killed", func(t *testing.T) { installIsKilledAt(t, c, 1, 9) })
@@ -180,6 +186,9 @@ func installsTheHub(t *testing.T, c *harness.ControlPlane) {
 	deployments := c.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, harness.ArgoCDNamespace)
 	configMaps := c.Resource(env.ConfigMaps, harness.ArgoCDNamespace)
 
+	if _, err := agentctl(t, c.Kubeconfig, "hub", "install"); err == nil || !strings.Contains(err.Error(), "--registry is missing") {
+		t.Errorf("without a registry: %v", err)
+	}
 	if out := must(t, c.Kubeconfig, append(hubArgs, "--dry-run")...); !strings.Contains(out, "Deployment argomesh-principal created (server dry run)") {
 		t.Errorf("the dry run prints\n%s", out)
 	}
@@ -357,7 +366,7 @@ func installRefuses(t *testing.T, c *harness.ControlPlane) {
 	// An operation of helm that is under way is left to it.
 	must(t, c.Kubeconfig, hubArgs...)
 	secrets := c.Resource(env.Secrets, harness.ArgoCDNamespace)
-	record := pending(t, ctx, c)
+	record := pending(t, c)
 	if _, err := agentctl(t, c.Kubeconfig, "hub", "install", "--set", "podLabels.a=b"); err == nil || !strings.Contains(err.Error(), "another program has it pending-upgrade") {
 		t.Errorf("while helm works: %v", err)
 	}
@@ -369,14 +378,14 @@ func installRefuses(t *testing.T, c *harness.ControlPlane) {
 }
 
 // pending has helm end in the middle of an upgrade, and returns the name of its record.
-func pending(t *testing.T, ctx context.Context, c *harness.ControlPlane) string {
+func pending(t *testing.T, c *harness.ControlPlane) string {
 	t.Helper()
 	kubeconfig, ended := endsAt(t, c, 2) // the record, and the first object
 	path, err := harnesstest.Tools(t).Path("helm")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(ctx, path, "upgrade", charts.Principal, charts.Dir(t, charts.Principal), "--namespace", harness.ArgoCDNamespace,
+	cmd := exec.CommandContext(t.Context(), path, "upgrade", charts.Principal, charts.Dir(t, charts.Principal), "--namespace", harness.ArgoCDNamespace,
 		"--kubeconfig", kubeconfig, "--reuse-values", "--set", "podLabels.x=y")
 	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+t.TempDir(), "HELM_CONFIG_HOME="+t.TempDir(), "HELM_DATA_HOME="+t.TempDir())
 	if !killed(t, cmd, ended) {
@@ -489,7 +498,9 @@ func killed(t *testing.T, cmd *exec.Cmd, reached <-chan struct{}) bool {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		<-done // killed
+		if err := <-done; err == nil {
+			t.Fatal("it ended by itself while it was killed")
+		}
 		return true
 	case err := <-done:
 		if err != nil {
@@ -523,7 +534,9 @@ func installIsKilledAt(t *testing.T, c *harness.ControlPlane, at ...int64) {
 	}
 	each := func(try func(n int64) bool) {
 		if len(at) == 0 {
-			for n := int64(1); try(n); n++ {
+			n := int64(1)
+			for try(n) {
+				n++
 			}
 			return
 		}
