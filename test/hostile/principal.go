@@ -80,15 +80,7 @@ func (p *principal) run(ctx context.Context) (err error) {
 	p.tunnels = p.wanted(p.tunnelAttacks())
 	p.attacks = map[stream.Mode]*round{}
 	onStream := p.onStream()
-	modes := []stream.Mode{stream.Managed, stream.Autonomous}
-	if p.opts.mode != "" {
-		mode, err := stream.ParseMode(p.opts.mode)
-		if err != nil {
-			return err
-		}
-		modes = []stream.Mode{mode}
-	}
-	for _, mode := range modes {
+	for _, mode := range []stream.Mode{stream.Managed, stream.Autonomous} {
 		p.attacks[mode] = p.wanted(slices.DeleteFunc(slices.Clone(onStream), func(a toAgent) bool { return a.mode != 0 && a.mode != mode }))
 	}
 	p.done.complete()
@@ -140,7 +132,7 @@ func (p *principal) connection(s grpc.ServerStream) error {
 		return err
 	}
 	of := p.attacks[mode]
-	if of == nil || len(of.all) == 0 {
+	if len(of.all) == 0 {
 		<-s.Context().Done()
 		return nil
 	}
