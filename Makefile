@@ -145,7 +145,7 @@ generated: ## fail when generated code is out of date, and bring it up to date
 
 .PHONY: tree
 tree: ## rules about the tree: imports, package comments, what is tracked
-	$(call stage,tree rules,go test -count=1 ./test/tree)
+	$(call stage,tree rules,go test -count=1 ./test/tree/...)
 
 .PHONY: vulnerabilities
 vulnerabilities: ## govulncheck of our programs: fails by a known vulnerability that they call; says so where the database (GOVULNDB) cannot be reached

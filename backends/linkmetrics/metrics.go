@@ -81,12 +81,7 @@ func New(r prometheus.Registerer) (*Metrics, error) {
 		Name: "argomesh_mirror_unremembered_ends_total",
 		Help: "Copies of Applications that were gone on this spoke while their workloads may run still, and of which the hub is not told, since 16384 are remembered already: its Applications go without the condition.",
 	})
-	m.tidings = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "argomesh_mirror_application_events_total",
-		Help: "Events in which a spoke's Argo CD speaks of Applications, by what became of them: sent by the spoke, shown on the hub or failed there; " +
-			"merged with one that waits, which keeps the count; or dropped, of Applications that the hub does not show as the agent's (unknown), " +
-			"for lack of room (crowded), since nothing of a budget is to spare (over_budget), or with the connection that had them, which ended or was replaced (cut_off).",
-	}, []string{"result"})
+	m.tidings = newTidings()
 	for _, c := range []prometheus.Collector{m.tidings, m.Forgotten, m.lostEnds, m.events, m.apply, m.undoings, m.Delayed,
 		m.deletions, m.proofs, m.waits, m.returned} {
 		if err := r.Register(c); err != nil {
@@ -94,6 +89,16 @@ func New(r prometheus.Registerer) (*Metrics, error) {
 		}
 	}
 	return m, nil
+}
+
+// newTidings counts Events about Applications.
+func newTidings() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "argomesh_mirror_application_events_total",
+		Help: "Events in which a spoke's Argo CD speaks of Applications, by what became of them: sent by the spoke, shown on the hub or failed there; " +
+			"merged with one that waits, which keeps the count; or dropped, of Applications that the hub does not show as the agent's (unknown), " +
+			"for lack of room (crowded), since nothing of a budget is to spare (over_budget), or with the connection that had them, which ended or was replaced (cut_off).",
+	}, []string{"result"})
 }
 
 // Sent counts an entry that the peer answered.

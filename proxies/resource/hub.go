@@ -250,9 +250,7 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	c.entered = true
 	c.record.Decision, c.record.HubDecision = audit.Allow, audit.Allow
-	ended := c.hub.active.add(name,
-		&activeCall{token: c.token, request: request, target: target, tracked: decision.Tracked, masked: decision.Masked,
-			end: c.withdraw})
+	ended := c.begin(name, target, request, decision)
 	defer ended()
 	if c.long {
 		c.open(r)
@@ -260,6 +258,14 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 	c.pass(w, r, passing{
 		name: name, request: request, target: there, uid: target.UID, tracked: decision.Tracked, masked: masked,
 		kubernetes: target.Kubernetes,
+	})
+}
+
+// begin has the call end when the agent or its access changes, until the returned function is called.
+func (c *call) begin(name identity.AgentName, target Target, request access.Request,
+	decision access.Decision) (ended func()) {
+	return c.hub.active.add(name, &activeCall{
+		token: c.token, request: request, target: target, tracked: decision.Tracked, masked: decision.Masked, end: c.withdraw,
 	})
 }
 

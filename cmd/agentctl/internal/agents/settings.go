@@ -1,18 +1,16 @@
 package agents
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/accesswords"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/identity"
-	"github.com/argomesh/argomesh/proxies/access"
 )
 
 // settings are those of an Agent that flags of create and set name. What no flag names they
@@ -68,7 +66,7 @@ func (s *settings) addFlags(cmd *cobra.Command) {
 		cli.Register(cmd, name, cobra.NoFileCompletions)
 	}
 	cli.Register(cmd, "access", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return append([]string{accessOff}, accessNames()...), cobra.ShellCompDirectiveNoFileComp
+		return append([]string{accesswords.Off}, accesswords.Names()...), cobra.ShellCompDirectiveNoFileComp
 	})
 }
 
@@ -126,7 +124,7 @@ func (s *settings) apply(name identity.AgentName, spec *v1alpha1.AgentSpec) erro
 		}
 	}
 	if is("access") {
-		if spec.Access, err = changeAccess(spec.Access, s.access); err != nil {
+		if spec.Access, err = accesswords.Change(spec.Access, s.access); err != nil {
 			return err
 		}
 	}
@@ -184,88 +182,6 @@ func changeLabels(labels map[string]v1alpha1.LabelValue, pairs []string) (map[st
 	if len(out) == 0 {
 		return nil, nil
 	}
-	return out, nil
-}
-
-// accessOff is live access of no kind, accessRead that of reading.
-const (
-	accessOff  = "off"
-	accessRead = "read"
-)
-
-// accessSwitch is what a word of --access switches on.
-type accessSwitch struct {
-	name string
-	on   func(*v1alpha1.AgentAccess) bool
-	set  func(*v1alpha1.AgentAccess, bool)
-}
-
-// accessMasked shows Secrets without their values.
-const accessMasked = "masked-secrets"
-
-func accessSwitches() []accessSwitch {
-	plain := func(name string, of func(*v1alpha1.AgentAccess) *bool) accessSwitch {
-		return accessSwitch{
-			name, func(a *v1alpha1.AgentAccess) bool { return *of(a) }, func(a *v1alpha1.AgentAccess, on bool) { *of(a) = on },
-		}
-	}
-	secrets := func(name string, shown v1alpha1.SecretsShown) accessSwitch {
-		return accessSwitch{
-			name, func(a *v1alpha1.AgentAccess) bool { return a.Secrets.Shown == shown },
-			func(a *v1alpha1.AgentAccess, on bool) {
-				switch {
-				case on:
-					a.Secrets.Shown = shown
-				case a.Secrets.Shown == shown:
-					a.Secrets.Shown = v1alpha1.SecretsOff
-				}
-			},
-		}
-	}
-	out := []accessSwitch{
-		plain(accessRead, func(a *v1alpha1.AgentAccess) *bool { return &a.Enabled }),
-		secrets("secrets", v1alpha1.SecretsOn),
-		secrets(accessMasked, v1alpha1.SecretsMasked),
-	}
-	for _, s := range access.Switches() {
-		out = append(out, plain(s.Rule, s.OfAgent))
-	}
-	return append(out, plain("tracked-only", func(a *v1alpha1.AgentAccess) *bool { return &a.TrackedOnly }))
-}
-
-func accessNames() []string {
-	var out []string
-	for _, s := range accessSwitches() {
-		out = append(out, s.name)
-	}
-	return out
-}
-
-// changeAccess returns access with the switches that words name on, and all others off.
-func changeAccess(access *v1alpha1.AgentAccess, words []string) (*v1alpha1.AgentAccess, error) {
-	out := &v1alpha1.AgentAccess{}
-	if access != nil {
-		out = access.DeepCopy()
-	}
-	if slices.Contains(words, accessOff) {
-		if len(words) > 1 {
-			return nil, errors.New("--access: off goes alone")
-		}
-		out.Enabled = false
-		return out, nil
-	}
-	if slices.Contains(words, "secrets") && slices.Contains(words, accessMasked) {
-		return nil, fmt.Errorf("--access: give secrets, or %s, and not both", accessMasked)
-	}
-	for _, s := range accessSwitches() {
-		s.set(out, slices.Contains(words, s.name))
-	}
-	for _, word := range words {
-		if !slices.Contains(accessNames(), word) {
-			return nil, fmt.Errorf("--access %q: off, or some of %s are expected", word, strings.Join(accessNames(), ", "))
-		}
-	}
-	out.Enabled = true // each of them begins with reading
 	return out, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/accesswords"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/identity"
 )
@@ -114,9 +115,9 @@ func SpokeValues(agent *v1alpha1.Agent, principal, principalID string) map[strin
 	}
 	if access := agent.Spec.Access; access != nil && access.Enabled {
 		on := map[string]any{}
-		for _, s := range accessSwitches() {
-			if s.on(access) {
-				key, value := valuesOf(s.name)
+		for _, s := range accesswords.All() {
+			if s.On(access) {
+				key, value := valuesOf(s.Name)
 				on[key] = value
 			}
 		}
@@ -139,9 +140,9 @@ func SpokeValues(agent *v1alpha1.Agent, principal, principalID string) map[strin
 // valuesOf is a switch of live access, on, in the agent's own configuration.
 func valuesOf(name string) (key string, value any) {
 	switch name {
-	case accessRead:
+	case accesswords.Read:
 		return "enabled", true
-	case accessMasked:
+	case accesswords.Masked:
 		return "secrets", string(v1alpha1.SecretsMasked)
 	}
 	return strings.ReplaceAll(name, "-", "_"), true

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -137,25 +138,29 @@ func (c *collector) logs(ctx context.Context, f func(name string, content []byte
 		return nil
 	}
 	for i := range pods.Items {
-		pod := &pods.Items[i]
-		for _, container := range append(append([]corev1.Container(nil), pod.Spec.InitContainers...),
-			pod.Spec.Containers...) {
-			for _, previous := range []bool{false, true} {
-				name := fmt.Sprintf("logs/%s/%s.log", pod.Name, container.Name)
-				if previous {
-					name = fmt.Sprintf("logs/%s/%s.previous.log", pod.Name, container.Name)
-				}
-				content, err := c.log(ctx, pod.Name, container.Name, previous)
-				if err != nil {
-					if !previous { // most containers have none before them
-						c.problem(name, err)
-					}
-					continue
-				}
-				if err := f(name, content); err != nil {
-					return err
-				}
-			}
+		if err := c.logsOf(ctx, &pods.Items[i], f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// logsOf is logs of one pod.
+func (c *collector) logsOf(ctx context.Context, pod *corev1.Pod, f func(name string, content []byte) error) error {
+	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		name := fmt.Sprintf("logs/%s/%s", pod.Name, container.Name)
+		content, err := c.log(ctx, pod.Name, container.Name, false)
+		if err != nil {
+			c.problem(name, err)
+		} else if err := f(name+".log", content); err != nil {
+			return err
+		}
+		content, err = c.log(ctx, pod.Name, container.Name, true)
+		if err != nil {
+			continue // most containers have none before them
+		}
+		if err := f(name+".previous.log", content); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -126,11 +126,7 @@ func (c *setMappingCommand) run(ctx context.Context, to hubstate.Mapping) error 
 	if c.dryRun {
 		return nil
 	}
-	if ok, err := cli.Consent(c.std, c.yes,
-		fmt.Sprintf("Map by %s, and move %s?", to, cli.Applications(len(moves)))); err != nil || !ok {
-		if err == nil {
-			_, err = fmt.Fprintf(c.std.Err, "Cancelled, the hub goes on mapping by %s.\n", kept.Mapping)
-		}
+	if ok, err := c.agreed(len(moves), kept.Mapping, to); err != nil || !ok {
 		return err
 	}
 	if err := keeper.SetMapping(ctx, kept.Mapping, to); err != nil {
@@ -141,6 +137,15 @@ func (c *setMappingCommand) run(ctx context.Context, to hubstate.Mapping) error 
 	}
 	_, err = fmt.Fprintf(c.std.Out, "This hub maps by %s now. Its principals follow within seconds.\n", to)
 	return err
+}
+
+// agreed returns whether a person agrees that so many Applications move.
+func (c *setMappingCommand) agreed(moves int, from, to hubstate.Mapping) (bool, error) {
+	ok, err := cli.Consent(c.std, c.yes, fmt.Sprintf("Map by %s, and move %s?", to, cli.Applications(moves)))
+	if err == nil && !ok {
+		_, err = fmt.Fprintf(c.std.Err, "Cancelled, the hub goes on mapping by %s.\n", from)
+	}
+	return ok, err
 }
 
 // read reads the principal's configuration.
