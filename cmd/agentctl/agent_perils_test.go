@@ -47,6 +47,7 @@ var deleting = map[string]string{
 	"mesh render":                "",
 	"mesh verify":                "",
 	"explain":                    "",
+	"status":                     "",
 	"version":                    "",
 }
 

@@ -47,7 +47,7 @@ type agentctlCall struct {
 
 func (c agentctl) testBeforeInstallation(t *testing.T) {
 	c.t = t
-	const missing = `does not have the Agent resource: install it with "kubectl apply -f charts/argomesh-principal/files/crds/argomesh.io_agents.yaml"`
+	const missing = `does not have the Agent resource: install the principal there with "agentctl hub install"`
 	for _, args := range []string{
 		"agent list", "agent list -o yaml", "agent get edge-1", "agent get edge-1 -o name", "agent edit edge-1", "agent delete edge-1",
 		"agent delete edge-1 --ignore-not-found", "agent create edge-1 --mode managed --trust-domain example.org",

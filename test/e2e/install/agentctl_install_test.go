@@ -315,6 +315,11 @@ func installsASpoke(t *testing.T, c *harness.ControlPlane) {
 	if err == nil || !strings.Contains(err.Error(), `agent "edge-1" is installed, but not connected after 5s`) || !strings.Contains(out, "2 of 2 pods are ready") {
 		t.Errorf("it says %v, and prints\n%s", err, out)
 	}
+	out, err = agentctl(t, c.Kubeconfig, "status", "--wait", "--timeout", "3s")
+	if err == nil || !strings.Contains(err.Error(), "1 things are not as they should be: agent edge-1: no principal has looked at it") ||
+		!strings.Contains(out, "0 of 1 agents are as they should be") || !strings.Contains(out, "1 of 1 pods are ready") {
+		t.Errorf("its status is %v\n%s", err, out)
+	}
 	cm, err := c.Resource(env.ConfigMaps, harness.ArgoCDNamespace).Get(ctx, charts.Agent, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

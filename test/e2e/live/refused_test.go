@@ -5,6 +5,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -160,6 +161,14 @@ func TestRefusedAgents(t *testing.T) {
 		shows(t, name, "Connected", "True")
 		if out := agentctl(t, "list", "--unknown"); strings.Contains(out, env.SPIFFEID(name)+" ") {
 			t.Errorf("the hub still shows %s", out)
+		}
+		out, _ := w.Harness.Agentctl(ctx, w.Hub, "status", "-o", "wide") // those of other tests may be away
+		for _, row := range []string{
+			`(?m)^argocd +\S+ +v1\.`, `(?m)^refused-id +autonomous +Connected +\S+ +v1\.`,
+		} {
+			if !regexp.MustCompile(row).MatchString(out) {
+				t.Errorf("agentctl status has no %s:\n%s", row, out)
+			}
 		}
 	})
 }

@@ -15,16 +15,13 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/reasons"
 )
 
-// crdPath is where the checkout and the chart have the definition of Agent.
-const crdPath = "charts/argomesh-principal/files/crds/argomesh.io_agents.yaml"
-
 // Explain returns err, which doing met, as one line with the cure.
 func (h *Hub) Explain(err error, doing string) error {
 	switch {
 	case err == nil:
 		return nil
 	case IsCRDMissing(err):
-		return fmt.Errorf("%s: the hub at %s does not have the Agent resource: install it with \"kubectl apply -f %s\", or choose another hub with --context", doing, h.Host, crdPath)
+		return fmt.Errorf("%s: the hub at %s does not have the Agent resource: install the principal there with \"agentctl hub install\", or choose another hub with --context", doing, h.Host)
 	case isNamespaceMissing(err):
 		return fmt.Errorf("%s: namespace %s does not exist on the hub: create it, or name the one of Argo CD with --namespace", doing, h.Namespace)
 	case apierrors.IsNotFound(err):

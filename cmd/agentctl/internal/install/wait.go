@@ -23,7 +23,7 @@ func (s *side) waitReady(ctx context.Context, timeout time.Duration) error {
 		if err != nil {
 			return false, s.explain(err, "wait for "+s.chart)
 		}
-		step, ready := rollout(d)
+		step, ready := Rollout(d)
 		if problem, err = s.problem(ctx, d); err != nil {
 			return false, s.explain(err, "wait for "+s.chart)
 		}
@@ -44,8 +44,8 @@ func (s *side) waitReady(ctx context.Context, timeout time.Duration) error {
 	return err
 }
 
-// rollout says how far the newest revision of a Deployment is.
-func rollout(d *appsv1.Deployment) (step string, ready bool) {
+// Rollout says how far the newest revision of a Deployment is.
+func Rollout(d *appsv1.Deployment) (step string, ready bool) {
 	want := int32(1)
 	if d.Spec.Replicas != nil {
 		want = *d.Spec.Replicas

@@ -39,8 +39,8 @@ func TestRollout(t *testing.T) {
 		"one by default": {&appsv1.Deployment{}, "0 of 1 pods are of the newest revision", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if step, ready := rollout(c.is); step != c.step || ready != c.ready {
-				t.Errorf("rollout() = %q, %t; want %q, %t", step, ready, c.step, c.ready)
+			if step, ready := Rollout(c.is); step != c.step || ready != c.ready {
+				t.Errorf("Rollout() = %q, %t; want %q, %t", step, ready, c.step, c.ready)
 			}
 		})
 	}

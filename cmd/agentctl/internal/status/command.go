@@ -1,0 +1,163 @@
+// Package status is `agentctl status`: hub and spokes on one screen, and a wait until all are as
+// they should be.
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/argomesh/argomesh/charts"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/install"
+	hubstate "github.com/argomesh/argomesh/fleet/hub"
+)
+
+// lookEvery is how often it is looked while it waits.
+const lookEvery = 2 * time.Second
+
+type statusCommand struct {
+	std     cli.Streams
+	conn    *cli.Connection
+	output  *cli.OneOf
+	wait    bool
+	timeout time.Duration
+}
+
+// NewCommand returns `agentctl status`.
+func NewCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
+	c := &statusCommand{std: std, conn: conn, output: &cli.OneOf{Allowed: []string{"wide", "json", "yaml"}}}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show hub and spokes on one screen, and wait until they are as they should be",
+		Long: "Show the principal with its pods and versions, and each agent with its state and versions, as the\n" +
+			"hub knows them. Of more than 20 agents it shows those that need someone; -o wide shows all.\n\n" +
+			"It exits with 1 when something is not as it should be, and says what. With --wait it looks again\n" +
+			"until all is well. A suspended agent is as it should be.",
+		Example: "  agentctl status --context hub\n  agentctl status --context hub --wait --timeout 2m",
+		Args:    cli.None,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
+	}
+	cli.AddEnumFlag(cmd, c.output, "output", "o", "wide for every agent, or json or yaml")
+	cmd.Flags().BoolVar(&c.wait, "wait", false, "wait until all is as it should be")
+	cmd.Flags().DurationVar(&c.timeout, "timeout", 5*time.Minute, "how long to wait")
+	cli.Register(cmd, "timeout", cobra.NoFileCompletions)
+	return cmd
+}
+
+func (c *statusCommand) run(ctx context.Context) error {
+	h, err := c.conn.Hub()
+	if err != nil {
+		return err
+	}
+	config, err := c.conn.Config()
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	r, err := look(ctx, h, client)
+	if c.wait && err == nil {
+		err = wait.PollUntilContextTimeout(ctx, lookEvery, c.timeout, true, func(ctx context.Context) (bool, error) {
+			var err error
+			r, err = look(ctx, h, client)
+			return err == nil && len(r.Problems) == 0, err
+		})
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = nil // the report says what is missing
+		}
+	}
+	if err != nil {
+		return h.Explain(err, "read the status of the hub")
+	}
+	if err := c.print(r); err != nil {
+		return err
+	}
+	if len(r.Problems) > 0 {
+		return fmt.Errorf("%d things are not as they should be: %s", len(r.Problems), firstOf(r.Problems))
+	}
+	return nil
+}
+
+// firstOf joins the first few of many.
+func firstOf(all []string) string {
+	const most = 5
+	if len(all) <= most {
+		return strings.Join(all, "; ")
+	}
+	return fmt.Sprintf("%s; and %d more", strings.Join(all[:most], "; "), len(all)-most)
+}
+
+func (c *statusCommand) print(r *Report) error {
+	if c.output.Value == "json" || c.output.Value == "yaml" {
+		return (&cli.Output{OneOf: *c.output}).Structured(c.std.Out, r)
+	}
+	return r.print(c.std.Out, c.output.Value == "wide")
+}
+
+// look reads what there is now.
+func look(ctx context.Context, h *cli.Hub, client kubernetes.Interface) (*Report, error) {
+	r := &Report{Hub: Hub{Namespace: h.Namespace, PodsReady: true}, Agents: []Agent{}}
+	server, err := client.Discovery().ServerVersion()
+	if err != nil {
+		return nil, err
+	}
+	r.Hub.Kubernetes = server.GitVersion
+	if said, err := h.ConfigMaps.Get(ctx, hubstate.ConfigMap, metav1.GetOptions{}); err == nil {
+		r.Hub.Principal, _, _ = unstructured.NestedString(said.Object, "data", hubstate.VersionKey)
+	} else if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return nil, err
+	}
+	d, err := client.AppsV1().Deployments(h.Namespace).Get(ctx, charts.Principal, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		r.Hub.Pods, r.Hub.PodsReady = install.Rollout(d)
+	case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err): // it may run elsewhere
+		return nil, err
+	}
+	if r.Hub.ArgoCD, err = argoCD(ctx, client, h.Namespace); err != nil {
+		return nil, err
+	}
+	err = cli.EachOf(ctx, h.Agents, func(obj *unstructured.Unstructured) error {
+		agent, err := cli.ParseAgent(obj)
+		if err == nil {
+			r.Agents = append(r.Agents, newAgent(agent))
+		}
+		return err
+	})
+	r.finish()
+	return r, err
+}
+
+// argoCD returns the tag of the image of argocd-server.
+func argoCD(ctx context.Context, client kubernetes.Interface, namespace string) (string, error) {
+	list, err := client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: "app.kubernetes.io/part-of=argocd,app.kubernetes.io/component=server",
+	})
+	if apierrors.IsForbidden(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	for i := range list.Items {
+		for _, c := range list.Items[i].Spec.Template.Spec.Containers {
+			image, _, _ := strings.Cut(c.Image, "@")
+			if colon := strings.LastIndex(image, ":"); colon > strings.LastIndex(image, "/") {
+				return image[colon+1:], nil
+			}
+		}
+	}
+	return "", nil
+}
