@@ -526,6 +526,9 @@ func installIsKilledAt(t *testing.T, c *harness.ControlPlane, at ...int64) {
 	}
 	finished := func(n int64, args ...string) {
 		t.Helper()
+		if out := must(t, c.Kubeconfig, append(slices.Clone(args), "--dry-run")...); strings.Contains(out, "deleted") {
+			t.Errorf("after write %d a dry run says that something goes:\n%s", n, out)
+		}
 		out := must(t, c.Kubeconfig, args...)
 		history := helmHistory(t, c, charts.Principal)
 		if history[len(history)-1] != "deployed" || !strings.Contains(out, "1 of 1 pods are ready") {

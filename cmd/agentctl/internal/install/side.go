@@ -117,6 +117,9 @@ func (s *side) show(p release.Plan) error {
 	if p.Act == release.Keep {
 		return s.say("%s %s in namespace %s: nothing would change", s.chart, p.Version, s.namespace)
 	}
+	if p.Act == release.Mend { // Helm renders nothing before it is
+		return s.say("what would change then cannot be told before that")
+	}
 	before, err := byName(p.State.Manifest)
 	if err != nil {
 		return err

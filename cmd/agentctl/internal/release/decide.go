@@ -48,16 +48,14 @@ type Facts struct {
 	Manifest string
 	// Missing names the objects of Manifest that are not as it says.
 	Missing []string
-	// Ours says that the last operation was begun by this package, under the Lease
-	// that this process holds now.
-	Ours bool
 	// Now is the time, and Patience how long the operation of another program is believed to be
 	// under way.
 	Now      time.Time
 	Patience time.Duration
 }
 
-// Decide says what has to be done, and why, for people.
+// Decide says what has to be done, and why, for people. It takes a pending operation of ours for
+// one that was ended, as it is for who holds the Lease; without that it may be under way.
 func Decide(f Facts) (act Act, why string) {
 	s := f.State
 	switch {
@@ -69,7 +67,7 @@ func Decide(f Facts) (act Act, why string) {
 		return Refuse, "it is being uninstalled: wait until `helm status` knows it no more, or end it with `helm uninstall`"
 	case s.Status == common.StatusUninstalled:
 		return Refuse, "it was uninstalled and its history kept: end that with `helm uninstall` without --keep-history"
-	case s.Status.IsPending() && !f.Ours && f.Now.Sub(s.Since) < f.Patience:
+	case s.Status.IsPending() && !s.Ours && f.Now.Sub(s.Since) < f.Patience:
 		return Refuse, fmt.Sprintf("another program has it %s since %s: wait until that is done, or %s after its begin",
 			s.Status, s.Since.UTC().Format(time.RFC3339), f.Patience)
 	case s.Status.IsPending():

@@ -19,7 +19,7 @@ func TestDecide(t *testing.T) {
 		return f
 	}
 	pending := func(status common.Status, age time.Duration, ours bool) Facts {
-		return deployed(func(f *Facts) { f.State.Status, f.State.Since, f.Ours = status, now.Add(-age), ours })
+		return deployed(func(f *Facts) { f.State.Status, f.State.Since, f.State.Ours = status, now.Add(-age), ours })
 	}
 	for name, c := range map[string]struct {
 		facts Facts

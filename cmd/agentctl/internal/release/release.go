@@ -109,9 +109,6 @@ func (c *Client) Plan(ctx context.Context, d Desired) (Plan, error) {
 	}
 	p := Plan{State: state, Version: chart.Metadata.Version, Values: loader.MergeMaps(state.Values, d.Values)}
 	facts := Facts{State: state, Chart: chart.Metadata.Name, Now: time.Now(), Patience: c.cfg.Patience}
-	if facts.Ours, err = c.ours(d.Name); err != nil {
-		return Plan{}, err
-	}
 	switch {
 	case state.Revision == 0:
 		p.Manifest, err = c.render(ctx, d, p.Values, c.install)
@@ -168,15 +165,6 @@ func (e *RefusedError) Error() string {
 func (c *Client) Refusals(ctx context.Context, d Desired, p Plan) ([]error, error) {
 	// An upgrade of what was not applied by the server does not ask who owns a field.
 	return c.live.refusals(ctx, d.Name, p.Manifest, d.Force || p.State.Revision > 0 && !p.State.ServerSide)
-}
-
-// ours reports whether the newest record is of an operation that was begun here.
-func (c *Client) ours(name string) (bool, error) {
-	last, err := c.last(name)
-	if err != nil || last == nil {
-		return false, err
-	}
-	return last.Labels[revisionLabel] == strconv.Itoa(last.Version), nil
 }
 
 // ErrRefused is wrapped by the error of Apply when a plan refuses.

@@ -3,6 +3,7 @@ package release
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"helm.sh/helm/v4/pkg/release/common"
@@ -24,6 +25,8 @@ type State struct {
 	Manifest string
 	// ServerSide says that it was applied by the API server, as Helm 4 does.
 	ServerSide bool
+	// Ours says that the last operation was begun by this package.
+	Ours bool
 	// Since is when that operation began.
 	Since time.Time
 }
@@ -36,6 +39,7 @@ func (c *Client) Observe(name string) (State, error) {
 	}
 	s := State{Revision: found.Version, Values: found.Config, Manifest: found.Manifest,
 		ServerSide: found.ApplyMethod == "ssa"}
+	s.Ours = found.Labels[revisionLabel] == strconv.Itoa(found.Version)
 	if found.Info != nil {
 		s.Status, s.Since = found.Info.Status, found.Info.LastDeployed
 	}
