@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/stream"
@@ -25,6 +26,8 @@ type Object struct {
 	Found *Found
 	// Confirmed says that Config.Fence was asked after the object was there.
 	Confirmed bool
+	// memo is nil for an object that is not from a Store.
+	memo *memo
 }
 
 // Decode decodes a JSON object and keeps numbers as they are written. It fails for all
@@ -60,7 +63,7 @@ func Parse(o backends.Object) (Object, error) {
 	if err != nil {
 		return Object{}, fmt.Errorf("decode %s: %w", o.Key, err)
 	}
-	return Object{Key: o.Key, Fields: fields, storedUID: o.UID}, nil
+	return Object{Key: o.Key, Fields: fields, storedUID: o.UID, memo: &memo{}}, nil
 }
 
 // Shows reports whether o is what stored holds.
@@ -230,5 +233,34 @@ func Clone(v any) any {
 // Clone returns a deep copy of the fields; what was found is shared.
 func (o Object) Clone() Object {
 	fields, _ := Clone(o.Fields).(map[string]any)
-	return Object{Key: o.Key, Fields: fields, storedUID: o.storedUID, Found: o.Found, Confirmed: o.Confirmed}
+	return Object{Key: o.Key, Fields: fields, storedUID: o.storedUID, Found: o.Found, Confirmed: o.Confirmed, memo: o.memo}
+}
+
+// memo keeps what was decoded last of an object's text. It is safe for concurrent use.
+type memo struct{ last atomic.Pointer[memorized] }
+
+type memorized struct {
+	text    string
+	decoded any
+}
+
+// DecodedOnce returns decode(text), where text is of o, such as the value of an annotation.
+// Rules ask for the same text one after the other: for an object of Parse, and for what was
+// made from it, text that is the same as the last time is not decoded again. The caller must
+// not change what the value refers to.
+func DecodedOnce[T any](o Object, text string, decode func(string) T) T {
+	kept := o.memo
+	if kept == nil {
+		kept = &memo{}
+	}
+	var value T
+	known := false
+	if last := kept.last.Load(); last != nil && last.text == text {
+		value, known = last.decoded.(T)
+	}
+	if !known {
+		value = decode(text)
+		kept.last.Store(&memorized{text: text, decoded: value})
+	}
+	return value
 }

@@ -72,16 +72,23 @@ func Has(o object.Object) bool {
 	return stream.ValidUID(o.Annotation(object.SourceUIDKey)) && o.Annotation(object.RecordKey) != "" && !IsReleased(o)
 }
 
-// Of returns the record of a copy; false for an object that is none.
+// Of returns the record of a copy; false for an object that is none. What its slices and
+// Quiet point to is shared between callers, who replace it and do not change it.
 func Of(o object.Object) (Record, bool) {
-	if !Has(o) {
-		return Record{}, false
-	}
 	var rec Record
-	// A record that someone damaged counts as one that nothing matches: the object
-	// is ours by its source UID, and will be written again.
-	_ = json.Unmarshal([]byte(o.Annotation(object.RecordKey)), &rec)
-	return rec, true
+	is := Has(o)
+	if is {
+		rec = object.DecodedOnce(o, o.Annotation(object.RecordKey), decode)
+	}
+	return rec, is
+}
+
+// decode decodes a record. One that someone damaged counts as one that nothing matches: the
+// object is ours by its source UID, and will be written again.
+func decode(text string) Record {
+	var rec Record
+	_ = json.Unmarshal([]byte(text), &rec)
+	return rec
 }
 
 // ReleasedKey is the annotation that gives a mirror to the hub, whatever its value: the hub

@@ -23,7 +23,7 @@ var exceptions = []exception{
 			"each of them is a file. To come below ten, they would have to be one file again.",
 	},
 	{
-		tripReturns, "an Application change on the hub", 242,
+		tripReturns, "an Application change on the hub", 243,
 		"One look at an object asks one part after the other, and each asks the rules: every question is a return to the file of the loop, or to that of the rules. " +
 			"A change goes one way only where one part hands it to the next, and the parts do not know each other.",
 	},
