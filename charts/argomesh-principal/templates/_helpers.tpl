@@ -128,3 +128,19 @@ readOnlyRootFilesystem: true
 {{- range .Values.env }}{{ $names = append $names .name }}{{ end }}
 {{- toJson $names }}
 {{- end }}
+
+{{/* true when a policy has to let this pod in at Argo CD's Redis: asked for, or since another one
+     lets in Argo CD's pods alone. Ours does not count, so that it stays when it is applied again. */}}
+{{- define "principal.redisIngress" -}}
+{{- $want := .Values.networkPolicy.redisIngress -}}
+{{- if eq $want "always" }}true{{ end -}}
+{{- if eq $want "auto" -}}
+{{- $there := false -}}
+{{- range (dig "items" list (lookup "networking.k8s.io/v1" "NetworkPolicy" .Release.Namespace "")) -}}
+{{- if and (ne (dig "metadata" "labels" "app.kubernetes.io/part-of" "" .) "argomesh") (eq (dig "spec" "podSelector" "matchLabels" "app.kubernetes.io/name" "" .) "argocd-redis") -}}
+{{- $there = true -}}
+{{- end -}}
+{{- end -}}
+{{- $there -}}
+{{- end -}}
+{{- end -}}
