@@ -161,6 +161,7 @@ func TestAgentctlInstall(t *testing.T) {
 	c := cluster(t)
 	t.Run("installs, upgrades and removes", func(t *testing.T) { installsTheHub(t, c) })
 	t.Run("a spoke", func(t *testing.T) { installsASpoke(t, c) })
+	t.Run("beside Argo CD", func(t *testing.T) { installsBesideArgoCD(t, c) })
 	t.Run("bundle", func(t *testing.T) { bundles(t, c) })
 	t.Run("refuses", func(t *testing.T) { installRefuses(t, c) })
 	// An install that is killed after any of its writes is finished by another run, at once.
@@ -183,7 +184,7 @@ func TestAgentctlIsLight(t *testing.T) {
 func installsTheHub(t *testing.T, c *harness.ControlPlane) {
 	t.Helper()
 	ctx := t.Context()
-	deployments := c.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, harness.ArgoCDNamespace)
+	deployments := c.Resource(deployments, harness.ArgoCDNamespace)
 	configMaps := c.Resource(env.ConfigMaps, harness.ArgoCDNamespace)
 
 	if _, err := agentctl(t, c.Kubeconfig, "hub", "install"); err == nil || !strings.Contains(err.Error(), "--registry is missing") {
@@ -196,7 +197,7 @@ func installsTheHub(t *testing.T, c *harness.ControlPlane) {
 		t.Errorf("the dry run wrote %v", got)
 	}
 	out := must(t, c.Kubeconfig, hubArgs...)
-	for _, want := range []string{"install, since it is not installed", "applied, revision 1", "1 of 1 pods are ready", "next: agentctl agent create"} {
+	for _, want := range []string{"install, since it is not installed", "applied, revision 1", "1 of 1 pods are ready", "next: agentctl spoke install NAME"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q:\n%s", want, out)
 		}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/chartvalues"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/specs"
@@ -78,7 +79,7 @@ func newCreateCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.ask.name, c.ask.mode = args[0], c.mode.Value
-			if err := cmp.Or(c.checkRegister(cmd), CheckPrincipal(c.ask.principal, c.ask.principalID)); err != nil {
+			if err := cmp.Or(c.checkRegister(cmd), chartvalues.CheckPrincipal(c.ask.principal, c.ask.principalID)); err != nil {
 				return err
 			}
 			return c.run(cmd.Context())
@@ -91,7 +92,7 @@ func newCreateCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 		"client: only print what would be sent; server: let the hub check it and store nothing")
 	flags := cmd.Flags()
 	c.ask.settings.addFlags(cmd)
-	AddPrincipalFlags(cmd, &c.ask.principal, &c.ask.principalID)
+	chartvalues.AddPrincipalFlags(cmd, &c.ask.principal, &c.ask.principalID)
 	flags.BoolVar(&c.wait, "wait", false, "wait until the principal has made the cluster Secret")
 	flags.DurationVar(&c.timeout, "timeout", time.Minute, "how long --wait waits")
 	cli.Register(cmd, "timeout", cobra.NoFileCompletions)

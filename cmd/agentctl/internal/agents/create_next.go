@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/chartvalues"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/generators"
 	"github.com/argomesh/argomesh/fleet/controller"
@@ -66,7 +67,7 @@ func describeSets(ctx context.Context, h *cli.Hub, agent *v1alpha1.Agent) (strin
 
 // steps says what comes after a registration.
 func (r wanted) steps(agent *v1alpha1.Agent) (string, error) {
-	values, err := spokeValues(agent, cmp.Or(r.principal, noPrincipal), cmp.Or(r.principalID, noPrincipalID))
+	values, err := chartvalues.YAML(agent, cmp.Or(r.principal, noPrincipal), cmp.Or(r.principalID, noPrincipalID))
 	if err != nil {
 		return "", err
 	}

@@ -88,22 +88,11 @@ func (s *settings) given() []string {
 				values = []string{strings.Join(values, ",")}
 			}
 			for _, value := range values {
-				out = append(out, "--"+name+" "+shellWord(value))
+				out = append(out, "--"+name+" "+cli.ShellWord(value))
 			}
 		}
 	}
 	return out
-}
-
-// shellWord is value as one word of a shell.
-func shellWord(value string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,", r)
-	}
-	if value != "" && strings.IndexFunc(value, func(r rune) bool { return !plain(r) }) < 0 {
-		return value
-	}
-	return "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
 }
 
 // apply gives spec, of the agent of that name, what the flags name. The error names the flag

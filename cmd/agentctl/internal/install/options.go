@@ -20,6 +20,10 @@ type options struct {
 	noWait   bool
 	force    bool
 	dryRun   *cli.OneOf
+	// argoCD says that what follows from the Argo CD of this side is filled in, and that on the
+	// hub its argocd-server is told of the Redis proxy.
+	argoCD   bool
+	identity identityFlags
 }
 
 func (o *options) addFlags(cmd *cobra.Command) {
@@ -35,6 +39,9 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait for the pods")
 	flags.BoolVar(&o.noWait, "no-wait", false, "do not wait for the pods")
 	flags.BoolVar(&o.force, "force-conflicts", false, "take over fields that someone else has changed since")
+	flags.BoolVar(&o.argoCD, "argocd-settings", true,
+		"fill in what follows from the Argo CD that is there, and on the hub have argocd-server use the Redis proxy")
+	o.identity.addFlags(cmd)
 	o.dryRun = &cli.OneOf{Value: cli.DryRunNone, Allowed: []string{cli.DryRunNone, cli.DryRunServer}}
 	cli.AddEnumFlag(cmd, o.dryRun, "dry-run", "", "server: say what would be done, and write nothing")
 	cmd.Flags().Lookup("dry-run").NoOptDefVal = cli.DryRunServer

@@ -58,16 +58,22 @@ func (s *side) explain(err error, doing string) error {
 	return cli.ExplainAPI(err, doing, "Kubernetes cluster", s.config.Host)
 }
 
-// install has the chart be installed with the values, and its pods ready.
-func (s *side) install(ctx context.Context, o *options, values map[string]any) error {
+// wanted is what is to be on one side.
+type wanted struct {
+	values   map[string]any
+	first    func(context.Context) error // before all else; nil for nothing
+	identity *registering                // with SPIRE; nil for nothing
+	server   serverPlan                  // of the hub
+}
+
+// install has the chart be installed with the values, its pods ready, and around it what else is
+// wanted. All is planned and tried before anything is written.
+func (s *side) install(ctx context.Context, o *options, w wanted) error {
 	folder, err := charts.Open(s.chart)
 	if err != nil {
 		return err
 	}
-	if err := s.check(ctx); err != nil {
-		return err
-	}
-	desired := release.Desired{Name: s.chart, Chart: folder, Values: values, Force: o.force}
+	desired := release.Desired{Name: s.chart, Chart: folder, Values: w.values, Force: o.force}
 	plan, err := s.plan(ctx, desired)
 	if err != nil {
 		return err
@@ -75,18 +81,43 @@ func (s *side) install(ctx context.Context, o *options, values map[string]any) e
 	if plan.Act == release.Refuse {
 		return fmt.Errorf("%s: %s", s.chart, plan.Why)
 	}
-	if o.dryRun.Value == cli.DryRunServer {
-		return s.show(plan)
+	dryRun := o.dryRun.Value == cli.DryRunServer
+	if w.first != nil {
+		if err := w.first(ctx); err != nil {
+			return err
+		}
+	}
+	if err := w.identity.do(ctx, s, dryRun); err != nil {
+		return err
+	}
+	if dryRun {
+		return s.showAll(plan, w.server)
 	}
 	if plan.Act != release.Keep {
 		if err := s.apply(ctx, desired); err != nil {
 			return err
 		}
 	}
-	if o.noWait {
-		return nil
+	if !o.noWait {
+		if err := s.waitReady(ctx, s.chart, o.timeout); err != nil {
+			return err
+		}
 	}
-	return s.waitReady(ctx, o.timeout)
+	return s.setServer(ctx, w.server, o)
+}
+
+// showAll prints what a plan would change, and what would become of argocd-server.
+func (s *side) showAll(p release.Plan, server serverPlan) error {
+	if err := s.show(p); err != nil {
+		return err
+	}
+	switch {
+	case server.told != "":
+		return s.say("%s", server.told)
+	case server.change.Args != nil:
+		return s.say("Deployment %s configured (server dry run)", server.server.Name)
+	}
+	return nil
 }
 
 // plan looks at what there is, says what will be done, and asks the API server whether it

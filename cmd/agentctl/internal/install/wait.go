@@ -15,31 +15,32 @@ import (
 // lookEvery is how often the Deployment is looked at while it is waited for.
 const lookEvery = time.Second
 
-// waitReady waits until the pods of the newest revision are ready, and says each step.
-func (s *side) waitReady(ctx context.Context, timeout time.Duration) error {
+// waitReady waits until the pods of the newest revision of a Deployment are ready, and says each
+// step.
+func (s *side) waitReady(ctx context.Context, name string, timeout time.Duration) error {
 	var said, problem string
 	err := wait.PollUntilContextTimeout(ctx, lookEvery, timeout, true, func(ctx context.Context) (bool, error) {
-		d, err := s.client.AppsV1().Deployments(s.namespace).Get(ctx, s.chart, metav1.GetOptions{})
+		d, err := s.client.AppsV1().Deployments(s.namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return false, s.explain(err, "wait for "+s.chart)
+			return false, s.explain(err, "wait for "+name)
 		}
 		step, ready := Rollout(d)
 		if problem, err = s.problem(ctx, d); err != nil {
-			return false, s.explain(err, "wait for "+s.chart)
+			return false, s.explain(err, "wait for "+name)
 		}
 		if problem != "" {
 			step = problem
 		}
 		if step != said {
 			said = step
-			if err := s.say("%s: %s", s.chart, step); err != nil {
+			if err := s.say("%s: %s", name, step); err != nil {
 				return false, err
 			}
 		}
 		return ready, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%s is installed, and not ready after %s: %s", s.chart, timeout, s.cure(problem))
+		return fmt.Errorf("%s is installed, and not ready after %s: %s", name, timeout, s.cure(name, problem))
 	}
 	return err
 }
@@ -95,11 +96,10 @@ func (s *side) problem(ctx context.Context, d *appsv1.Deployment) (string, error
 }
 
 // cure says what helps against what was seen last.
-func (s *side) cure(problem string) string {
+func (s *side) cure(name, problem string) string {
 	if problem == "" {
 		return fmt.Sprintf("look at \"kubectl describe pods -n %s -l app.kubernetes.io/name=%s\" and at their logs",
-			s.namespace,
-			s.chart)
+			s.namespace, name)
 	}
 	return problem
 }

@@ -1,0 +1,178 @@
+package argocd
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// The components of Argo CD, as label app.kubernetes.io/component of its manifests, of its Helm
+// chart and of its operator has them.
+const (
+	componentLabel      = "app.kubernetes.io/component"
+	serverComponent     = "server"
+	controllerComponent = "application-controller"
+)
+
+// defaultRedis is where Argo CD looks for Redis when no one says where.
+const defaultRedis = "argocd-redis:6379"
+
+// State is what there is of Argo CD in its namespace.
+type State struct {
+	// Server is argocd-server; nil where there is none, as on most spokes.
+	Server *appsv1.Deployment
+	// Controller says that there is an application controller.
+	Controller bool
+	// Redis is what its programs use; nil where none of them is there, or not as a Deployment or
+	// StatefulSet of this namespace.
+	Redis *Redis
+}
+
+// Redis is how the programs of Argo CD reach their Redis.
+type Redis struct {
+	// Address is host:port.
+	Address string
+	// Secret and Key are where the password is; empty for none.
+	Secret, Key string
+	// Compression is "gzip" or "none".
+	Compression string
+	// Cannot says why agentctl cannot have the same; empty when it can.
+	Cannot string
+}
+
+// Observe reads what there is of Argo CD in a namespace. What may not be read is as if it were
+// not there.
+func Observe(ctx context.Context, client kubernetes.Interface, namespace string) (State, error) {
+	var s State
+	opts := metav1.ListOptions{LabelSelector: componentLabel + " in (" + serverComponent + "," + controllerComponent + ")"}
+	deployments, err := client.AppsV1().Deployments(namespace).List(ctx, opts)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return s, err
+	}
+	sets, err := client.AppsV1().StatefulSets(namespace).List(ctx, opts)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return s, err
+	}
+	params, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, "argocd-cmd-params-cm", metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		params, err = &corev1.ConfigMap{}, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	return stateOf(deployments.Items, sets.Items, params.Data), nil
+}
+
+// stateOf is Observe on what was read.
+func stateOf(deployments []appsv1.Deployment, sets []appsv1.StatefulSet, params map[string]string) State {
+	var s State
+	var pods []corev1.PodSpec // the controller's first, since every side has one that syncs
+	for i := range sets {
+		if sets[i].Labels[componentLabel] == controllerComponent {
+			s.Controller = true
+			pods = append(pods, sets[i].Spec.Template.Spec)
+		}
+	}
+	for i := range deployments {
+		switch d := &deployments[i]; d.Labels[componentLabel] {
+		case controllerComponent: // dynamic distribution of clusters makes it a Deployment
+			s.Controller = true
+			pods = append(pods, d.Spec.Template.Spec)
+		case serverComponent:
+			s.Server = d
+		}
+	}
+	if s.Server != nil {
+		pods = append(pods, ownOf(s.Server))
+	}
+	if len(pods) > 0 {
+		s.Redis = redisOf(&pods[0].Containers[Container(pods[0])], params)
+	}
+	return s
+}
+
+// ownOf returns the pods of argocd-server as they were before we changed them.
+func ownOf(d *appsv1.Deployment) corev1.PodSpec {
+	pod := *d.Spec.Template.Spec.DeepCopy()
+	if before := Restore(d, flag(argsOf(d), "redis")); before.Args != nil {
+		pod.Containers[Container(pod)].Args = before.Args
+	}
+	return pod
+}
+
+// Container returns the index of the container that runs Argo CD: the one that is told of a
+// Redis, else the first.
+func Container(pod corev1.PodSpec) int {
+	return max(0, slices.IndexFunc(pod.Containers, func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "REDIS_SERVER" })
+	}))
+}
+
+// redisOf reads how a container is told of its Redis: flags go before the environment, as Argo CD
+// has it.
+func redisOf(c *corev1.Container, params map[string]string) *Redis {
+	args := slices.Concat(c.Command, c.Args)
+	env := func(name string) string {
+		i := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name })
+		switch {
+		case i < 0:
+			return ""
+		case c.Env[i].ValueFrom != nil && c.Env[i].ValueFrom.ConfigMapKeyRef != nil:
+			return params[c.Env[i].ValueFrom.ConfigMapKeyRef.Key]
+		}
+		return c.Env[i].Value
+	}
+	r := &Redis{Address: firstOf(flag(args, "redis"), env("REDIS_SERVER"), defaultRedis)}
+	r.Compression = firstOf(flag(args, "redis-compress"), env("REDIS_COMPRESSION"), "gzip")
+	for _, e := range c.Env {
+		if e.Name == "REDIS_PASSWORD" && e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
+			r.Secret, r.Key = e.ValueFrom.SecretKeyRef.Name, e.ValueFrom.SecretKeyRef.Key
+		}
+	}
+	switch {
+	case has(args, "sentinel"):
+		r.Cannot = "it finds Redis by sentinels"
+	case has(args, "redis-use-tls"):
+		r.Cannot = "it reaches Redis by TLS"
+	case env("REDIS_CREDS_DIR_PATH") != "":
+		r.Cannot = "it has the password of Redis from a folder"
+	case !strings.Contains(r.Address, ":"):
+		r.Cannot = "its Redis has an address without a port"
+	}
+	return r
+}
+
+// flag returns the value of a flag, in either of its forms; "" when it is not there. The last
+// one counts.
+func flag(args []string, name string) (value string) {
+	for i, arg := range args {
+		if after, is := strings.CutPrefix(arg, "--"+name+"="); is {
+			value = after
+		} else if arg == "--"+name && i+1 < len(args) {
+			value = args[i+1]
+		}
+	}
+	return value
+}
+
+// has reports whether a flag is there, in any form.
+func has(args []string, name string) bool {
+	return slices.ContainsFunc(args, func(arg string) bool {
+		return arg == "--"+name || strings.HasPrefix(arg, "--"+name+"=")
+	})
+}
+
+func firstOf(all ...string) string {
+	for _, s := range all {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}

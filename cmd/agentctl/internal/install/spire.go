@@ -1,0 +1,140 @@
+package install
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argomesh/argomesh/charts"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/internal/diff"
+	"github.com/argomesh/argomesh/mesh/spire"
+)
+
+// principalName is the name of the principal's registration with SPIRE.
+const principalName = "principal"
+
+// identityFlags say how SPIRE is to know the pods of one side.
+type identityFlags struct {
+	className string
+	register  bool
+}
+
+func (f *identityFlags) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.className, "class-name", "",
+		"class of the spire-controller-manager (default that of the ClusterSPIFFEIDs that are there)")
+	cmd.Flags().BoolVar(&f.register, "register", true, "register the pods with SPIRE, by a ClusterSPIFFEID")
+	cli.Register(cmd, "class-name", cobra.NoFileCompletions)
+}
+
+// registering is what SPIRE is to know of one side; planned, and then carried out.
+type registering struct {
+	objects *registration.Objects
+	plan    []diff.Change[*unstructured.Unstructured]
+}
+
+// planIdentity plans that the pods of this side have SPIFFE IDs. The API server has tried it.
+func (s *side) planIdentity(ctx context.Context, f *identityFlags, r spire.Registration) (*registering, error) {
+	target, err := registration.NewObjects(s.conn)
+	if err != nil {
+		return nil, err
+	}
+	if r.ClassName = f.className; r.ClassName == "" {
+		if r.ClassName, err = target.ClassName(ctx); err != nil {
+			return nil, fmt.Errorf("%w; or register the pods otherwise, with --register=false here", err)
+		}
+	}
+	r.Pods = spire.Pods{Namespace: s.namespace, ServiceAccount: s.chart} // as the chart calls it
+	objects, err := r.Objects()
+	if err != nil {
+		return nil, err
+	}
+	observed, err := target.Observe(ctx, r.Name, objects)
+	if err != nil {
+		return nil, err
+	}
+	out := &registering{objects: target, plan: spire.PlanObjects(r.Name, objects, observed)}
+	return out, target.Apply(ctx, out.plan, true, func(diff.Change[*unstructured.Unstructured]) {})
+}
+
+// do carries the plan out, or says what it would do. Nothing is planned for nil.
+func (r *registering) do(ctx context.Context, s *side, dryRun bool) error {
+	if r == nil {
+		return nil
+	}
+	apply := func(done func(diff.Change[*unstructured.Unstructured])) error {
+		return r.objects.Apply(ctx, r.plan, dryRun, done)
+	}
+	return registration.CarryOut(s.std.Out, r.plan, dryRun, apply)
+}
+
+// principalRegistration is that of the principal in a namespace.
+func principalRegistration(trustDomain, namespace string) (spire.Registration, error) {
+	td, err := spiffeid.TrustDomainFromString(trustDomain)
+	if err != nil {
+		return spire.Registration{}, fmt.Errorf("--trust-domain %q: %w", trustDomain, err)
+	}
+	name, err := identity.ParseAgentName(principalName)
+	if err != nil {
+		return spire.Registration{}, err
+	}
+	id, err := spiffeid.FromSegments(td, "argomesh", "principal")
+	if err != nil {
+		return spire.Registration{}, err
+	}
+	return spire.Registration{
+		Name: name, IDs: []spiffeid.ID{id},
+		// By this name Argo CD reaches the resource proxy.
+		DNSNames: []string{charts.Principal + "." + namespace + ".svc"},
+	}, nil
+}
+
+// agentRegistration is that of an agent whose hub has a principal of that SPIFFE ID.
+func agentRegistration(agent string, ids []string, principalID string) (spire.Registration, error) {
+	name, err := identity.ParseAgentName(agent)
+	if err != nil {
+		return spire.Registration{}, err
+	}
+	r := spire.Registration{Name: name}
+	for _, text := range ids {
+		id, err := identity.ParseID(text)
+		if err != nil {
+			return r, err
+		}
+		r.IDs = append(r.IDs, id)
+	}
+	if principalID == "" || len(r.IDs) == 0 {
+		return r, nil
+	}
+	hub, err := identity.ParseID(principalID)
+	if err != nil {
+		return r, fmt.Errorf("--principal-id: %w", err)
+	}
+	if hub.TrustDomain() != r.IDs[0].TrustDomain() {
+		r.FederatesWith = []spiffeid.TrustDomain{hub.TrustDomain()}
+	}
+	return r, nil
+}
+
+// registeredPrincipal returns the SPIFFE ID that `agentctl hub install` registered for the
+// principal of a hub; "" where it is not known.
+func registeredPrincipal(ctx context.Context, hub *cli.Connection) string {
+	objects, err := registration.NewObjects(hub)
+	if err != nil {
+		return ""
+	}
+	list, err := objects.List(ctx, spire.ClusterSPIFFEIDKind, spire.RegistrationLabel+"="+principalName)
+	if err != nil || len(list) != 1 {
+		return ""
+	}
+	text, _, _ := unstructured.NestedString(list[0].Object, "spec", "spiffeIDTemplate")
+	if _, err := identity.ParseID(text); err != nil {
+		return ""
+	}
+	return text
+}

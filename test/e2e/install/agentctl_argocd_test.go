@@ -1,0 +1,240 @@
+//go:build linux
+
+package install
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/argomesh/argomesh/mesh/spire"
+	"github.com/argomesh/argomesh/test/e2e/internal/charts"
+	"github.com/argomesh/argomesh/test/e2e/internal/env"
+	"github.com/argomesh/argomesh/test/harness"
+)
+
+var deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+
+// stockArgoCD applies, of the manifests of Argo CD itself, what is in its namespace: kwok has its
+// pods be ready, and nothing runs in them.
+func stockArgoCD(t *testing.T, c *harness.ControlPlane) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/argoproj/argo-cd/v3").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), "manifests", "namespace-install.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := regexp.MustCompile(`(?m)^kind: (Deployment|StatefulSet|ConfigMap|Secret|Service|ServiceAccount|NetworkPolicy)$`)
+	applied := 0
+	for _, document := range strings.Split(string(content), "\n---\n") {
+		if !kinds.MatchString(document) {
+			continue
+		}
+		var o unstructured.Unstructured
+		if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		o.SetNamespace(harness.ArgoCDNamespace)
+		if err := c.Apply(t.Context(), &o); err != nil {
+			t.Fatal(err)
+		}
+		applied++
+	}
+	if applied < 20 {
+		t.Fatalf("the manifests of Argo CD have %d objects of these kinds", applied)
+	}
+}
+
+// serverArgs are the arguments of argocd-server.
+func serverArgs(t *testing.T, c *harness.ControlPlane) []string {
+	t.Helper()
+	d, err := c.Resource(deployments, harness.ArgoCDNamespace).Get(t.Context(), "argocd-server", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	containers, _, err := unstructured.NestedSlice(d.Object, "spec", "template", "spec", "containers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	args, _, err := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return args
+}
+
+// Two commands take a hub and a spoke, each with stock Argo CD and spire-controller-manager, to all
+// that trees in the hub's Argo CD need. Hub and spoke are one cluster here, in two namespaces of
+// the same Argo CD.
+func installsBesideArgoCD(t *testing.T, c *harness.ControlPlane) {
+	t.Helper()
+	ctx := t.Context()
+	stockArgoCD(t, c)
+	if err := c.ApplyFiles(ctx, filepath.Join("..", "testdata", "spire-crds.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	ids := c.Resource(spire.Resource(spire.ClusterSPIFFEIDKind), "")
+	// As SPIRE's Helm chart makes one.
+	env.Create(t, ids, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "spire.spiffe.io/v1alpha1", "kind": spire.ClusterSPIFFEIDKind, "metadata": map[string]any{"name": "spire-default"},
+		"spec": map[string]any{"className": "spire-mgmt-spire", "spiffeIDTemplate": "spiffe://{{ .TrustDomain }}/ns/{{ .PodMeta.Namespace }}"},
+	}})
+	own := serverArgs(t, c)
+
+	hub := append(slices.Clone(hubArgs), "--trust-domain", "hub.example", "--set", "service.type=LoadBalancer")
+	if out := must(t, c.Kubeconfig, append(slices.Clone(hub), "--dry-run")...); !strings.Contains(out, "Deployment argocd-server configured (server dry run)") ||
+		!strings.Contains(out, "NetworkPolicy argomesh-principal-redis created") || !strings.Contains(out, "+ clusterspiffeid.spire.spiffe.io/argomesh.principal") {
+		t.Errorf("the dry run prints\n%s", out)
+	}
+	if got := serverArgs(t, c); !slices.Equal(got, own) {
+		t.Errorf("the dry run changed argocd-server: %q", got)
+	}
+	out := must(t, c.Kubeconfig, hub...)
+	if got, want := serverArgs(t, c), append(slices.Clone(own), "--redis=argomesh-principal:6379"); !slices.Equal(got, want) {
+		t.Errorf("argocd-server has %q, want %q\n%s", got, want, out)
+	}
+	if !strings.Contains(out, "argocd-server: 1 of 1 pods are ready") {
+		t.Errorf("it does not wait for argocd-server:\n%s", out)
+	}
+	principal := identityNamed(t, c, "principal")
+	if got := principal["spiffeIDTemplate"]; got != "spiffe://hub.example/argomesh/principal" || principal["className"] != "spire-mgmt-spire" {
+		t.Errorf("the principal is registered as %v", principal)
+	}
+	config := fileOf(t, c, charts.Principal, "principal.yaml")
+	for _, want := range []string{"address: argocd-redis:6379", "password_file: /run/argocd-redis/auth", "listen: unix:///run/argomesh/redis-proxy.sock", "redis_tls: none"} {
+		if !strings.Contains(config, want) {
+			t.Errorf("the configuration does not have %q:\n%s", want, config)
+		}
+	}
+	before := revisions(t, c)
+	out = must(t, c.Kubeconfig, hubArgs...)
+	if diff := cmp.Diff(before, revisions(t, c)); diff != "" || strings.Contains(out, "argocd-server") {
+		t.Errorf("the second run changed (-before +after):\n%s\n%s", diff, out)
+	}
+	spokeBesideArgoCD(t, c)
+
+	// An upgrade of Argo CD by its manifests takes the argument away, and a second run gives it back.
+	stockArgoCD(t, c)
+	if _, err := c.Resource(deployments, harness.ArgoCDNamespace).Patch(ctx, "argocd-server", types.JSONPatchType,
+		[]byte(`[{"op":"replace","path":"/spec/template/spec/containers/0/args","value":["/usr/local/bin/argocd-server"]}]`),
+		metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	must(t, c.Kubeconfig, hubArgs...)
+	if got := serverArgs(t, c); !slices.Contains(got, "--redis=argomesh-principal:6379") {
+		t.Errorf("after an upgrade of Argo CD argocd-server has %q", got)
+	}
+
+	// What another tool manages is not touched.
+	must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
+	if got := serverArgs(t, c); !slices.Equal(got, own) {
+		t.Errorf("after the uninstall argocd-server has %q, want %q", got, own)
+	}
+	if _, err := c.Resource(deployments, harness.ArgoCDNamespace).Patch(ctx, "argocd-server", types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"meta.helm.sh/release-name":"argocd"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	out = must(t, c.Kubeconfig, hubArgs...)
+	if got := serverArgs(t, c); !slices.Equal(got, own) || !strings.Contains(out, "argocd-server is managed by helm") ||
+		!strings.Contains(out, "--redis=argomesh-principal:6379") {
+		t.Errorf("argocd-server has %q, and it says\n%s", got, out)
+	}
+	must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
+	if _, err := c.Resource(deployments, harness.ArgoCDNamespace).Patch(ctx, "argocd-server", types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"meta.helm.sh/release-name":null}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func spokeBesideArgoCD(t *testing.T, c *harness.ControlPlane) {
+	t.Helper()
+	spoke := []string{"spoke", "install", "edge-9", "--hub-context", c.Name, "--registry", registry, "--no-wait"}
+	if _, err := agentctl(t, c.Kubeconfig, spoke...); err == nil || !strings.Contains(err.Error(), "--trust-domain is missing") {
+		t.Errorf("without an Agent: %v", err)
+	}
+	spoke = append(spoke, "--trust-domain", "edge.example")
+	if _, err := agentctl(t, c.Kubeconfig, spoke...); err == nil || !strings.Contains(err.Error(), "--principal and --principal-id are missing") {
+		t.Errorf("without an address: %v", err)
+	}
+	agents := c.Resource(env.Agents, harness.ArgoCDNamespace)
+	if _, err := agents.Get(t.Context(), "edge-9", metav1.GetOptions{}); err == nil {
+		t.Error("the agent is registered although nothing was installed")
+	}
+	// As a load balancer gives an address.
+	_, err := c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "services"}, harness.ArgoCDNamespace).Patch(t.Context(),
+		charts.Principal+"-stream", types.MergePatchType, []byte(`{"status":{"loadBalancer":{"ingress":[{"hostname":"hub.example"}]}}}`),
+		metav1.PatchOptions{}, "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := must(t, c.Kubeconfig, spoke...)
+	if !strings.Contains(out, "agent edge-9 is registered with the hub") {
+		t.Errorf("it prints\n%s", out)
+	}
+	agent, err := agents.Get(t.Context(), "edge-9", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(agent.Object["spec"]); !strings.Contains(got, "mode:managed") || !strings.Contains(got, "spiffe://edge.example/argomesh/agent/edge-9") ||
+		!strings.Contains(got, "enabled:true") {
+		t.Errorf("its spec is %s", got)
+	}
+	config := fileOf(t, c, charts.Agent, "agent.yaml")
+	for _, want := range []string{"address: hub.example:8443", "spiffe://hub.example/argomesh/principal", "address: argocd-redis:6379", "redis_proxy:"} {
+		if !strings.Contains(config, want) {
+			t.Errorf("the configuration does not have %q:\n%s", want, config)
+		}
+	}
+	registered := identityNamed(t, c, "edge-9")
+	if got := fmt.Sprintf("%v %v %v", registered["spiffeIDTemplate"], registered["className"], registered["federatesWith"]); got !=
+		"spiffe://edge.example/argomesh/agent/edge-9 spire-mgmt-spire [hub.example]" {
+		t.Errorf("the agent is registered as %s: %v", got, registered)
+	}
+	before := revisions(t, c)
+	must(t, c.Kubeconfig, spoke...)
+	if diff := cmp.Diff(before, revisions(t, c)); diff != "" {
+		t.Errorf("the second run changed (-before +after):\n%s", diff)
+	}
+	if _, err := agentctl(t, c.Kubeconfig, append(spoke, "--mode", "autonomous")...); err == nil || !strings.Contains(err.Error(), "a mode cannot be changed") {
+		t.Errorf("with another mode: %v", err)
+	}
+	must(t, c.Kubeconfig, "spoke", "uninstall", "--yes")
+}
+
+// identityNamed is the spec of the ClusterSPIFFEID of a registration.
+func identityNamed(t *testing.T, c *harness.ControlPlane, name string) map[string]any {
+	t.Helper()
+	list, err := c.Resource(spire.Resource(spire.ClusterSPIFFEIDKind), "").List(t.Context(),
+		metav1.ListOptions{LabelSelector: spire.RegistrationLabel + "=" + name})
+	if err != nil || len(list.Items) != 1 {
+		t.Fatalf("registration %s: %v, %v", name, list, err)
+	}
+	spec, _ := list.Items[0].Object["spec"].(map[string]any)
+	return spec
+}
+
+// fileOf is what a ConfigMap has under a key.
+func fileOf(t *testing.T, c *harness.ControlPlane, name, key string) string {
+	t.Helper()
+	cm, err := c.Resource(env.ConfigMaps, harness.ArgoCDNamespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _, _ := unstructured.NestedString(cm.Object, "data", key)
+	return text
+}
