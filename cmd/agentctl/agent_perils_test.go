@@ -35,6 +35,8 @@ var deleting = map[string]string{
 	"agent revoke-tokens":        "",
 	"agent role":                 "",
 	"bundle":                     "",
+	"check hub":                  "",
+	"check spoke":                "",
 	"envoy bootstrap":            "",
 	"identity doctor":            "",
 	"identity federate":          "",

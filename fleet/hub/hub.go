@@ -29,11 +29,12 @@ const ConfigMap = "argomesh-hub"
 
 // The keys of its data.
 const (
-	uidKey            = "uid"
-	defaultProjectKey = "default-project"
-	mappingKey        = "mapping"
-	budgetKey         = "budget-bytes"
-	budgetAtKey       = "budget-at"
+	uidKey      = "uid"
+	mappingKey  = "mapping"
+	budgetKey   = "budget-bytes"
+	budgetAtKey = "budget-at"
+	// DefaultProjectKey is a [DefaultProject].
+	DefaultProjectKey = "default-project"
 	// UntakenKey is how many Applications of the hub no agent takes.
 	UntakenKey = "untaken-applications"
 	// VersionKey is the release of the principal that has the Lease, or had it last.
@@ -127,7 +128,7 @@ func (k Store) Ensure(ctx context.Context) (Hub, error) {
 			return kept, nil
 		}
 		if err := k.write(ctx, there,
-			map[string]string{defaultProjectKey: string(next.DefaultProject), mappingKey: string(next.Mapping)}); err != nil {
+			map[string]string{DefaultProjectKey: string(next.DefaultProject), mappingKey: string(next.Mapping)}); err != nil {
 			return Hub{}, err
 		}
 	}
@@ -277,7 +278,7 @@ func (k Store) create(ctx context.Context) error {
 			"name": ConfigMap, "namespace": k.Namespace,
 			"labels": map[string]any{"app.kubernetes.io/part-of": "argomesh"},
 		},
-		"data": map[string]any{uidKey: made.UID, defaultProjectKey: string(made.DefaultProject),
+		"data": map[string]any{uidKey: made.UID, DefaultProjectKey: string(made.DefaultProject),
 			mappingKey: string(made.Mapping)},
 	}}, metav1.CreateOptions{FieldManager: fieldManager})
 	if err != nil && !apierrors.IsAlreadyExists(err) { // else another principal was faster: its is read
@@ -312,11 +313,11 @@ func (k Store) parse(o *unstructured.Unstructured) (Hub, error) {
 	}
 	kept := Hub{UID: uid, Common: commonOf(o)}
 	text := func(key string) string { s, _, _ := unstructured.NestedString(o.Object, "data", key); return s }
-	switch kept.DefaultProject = DefaultProject(text(defaultProjectKey)); kept.DefaultProject {
+	switch kept.DefaultProject = DefaultProject(text(DefaultProjectKey)); kept.DefaultProject {
 	case "", NotShared, Shared, NoLongerShared:
 	default:
 		return Hub{}, fmt.Errorf("ConfigMap %s/%s: data.%s is %q, and may be %s, %s or %s",
-			k.Namespace, ConfigMap, defaultProjectKey, kept.DefaultProject, NotShared, Shared, NoLongerShared)
+			k.Namespace, ConfigMap, DefaultProjectKey, kept.DefaultProject, NotShared, Shared, NoLongerShared)
 	}
 	switch kept.Mapping = Mapping(text(mappingKey)); kept.Mapping {
 	case "", ByNamespace, ByDestination:

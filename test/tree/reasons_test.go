@@ -34,7 +34,8 @@ var (
 // and nothing else is. Found are, in the code of the programs: constants called reason… or
 // Hold…, what a field Reason is set to, what a function reasonOf returns, constants called
 // rule… of the proxies, texts that are AGENT… of the Redis proxy, and types of conditions
-// that begin with Argomesh. So anyone who makes a new reason names it so.
+// that begin with Argomesh; and what agentctl check finds: constants called word, and texts given
+// to its functions found and well. So anyone who makes a new reason names it so.
 func TestReasonsAreExplained(t *testing.T) {
 	found := words{}
 	for _, program := range []string{"principal", "agent"} {
@@ -48,7 +49,21 @@ func TestReasonsAreExplained(t *testing.T) {
 			}
 		}
 	}
-	if len(found) < 45 {
+	files, err := filepath.Glob(filepath.Join(root, checkPackage, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found.inCheck(file)
+	}
+	if len(found) < 75 {
 		t.Fatalf("only %d words were found: mend this test", len(found))
 	}
 	explained := explainedWords(t)
@@ -78,6 +93,51 @@ func explainedWords(t *testing.T) map[string]bool {
 		}
 	}
 	return out
+}
+
+// checkPackage is that of agentctl check.
+const checkPackage = "cmd/agentctl/internal/check"
+
+// inCheck adds the words of a file of agentctl check. Those of conditions, which it repeats, are
+// those of the programs.
+func (w words) inCheck(file *ast.File) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ValueSpec:
+			for i, name := range n.Names {
+				if name.Name == "word" && i < len(n.Values) {
+					w.add(checkPackage, n.Values[i], camel, "")
+				}
+			}
+		case *ast.AssignStmt:
+			if name, is := n.Lhs[0].(*ast.Ident); is && name.Name == "word" {
+				w.add(checkPackage, n.Rhs[0], camel, "")
+			}
+		case *ast.CallExpr:
+			name, is := n.Fun.(*ast.Ident)
+			if at, takes := map[string]int{"found": 1, "well": 0}[nameOf(name)]; is && takes {
+				w.add(checkPackage, n.Args[at], camel, "")
+			}
+		case *ast.FuncDecl:
+			if n.Name.Name == "wordOf" {
+				ast.Inspect(n, func(in ast.Node) bool {
+					if returned, is := in.(*ast.ReturnStmt); is {
+						w.add(checkPackage, returned.Results[0], camel, "")
+					}
+					return true
+				})
+			}
+		}
+		return true
+	})
+}
+
+// nameOf is that of an identifier; empty for none.
+func nameOf(id *ast.Ident) string {
+	if id == nil {
+		return ""
+	}
+	return id.Name
 }
 
 // in adds the words of a file of a package.

@@ -35,10 +35,24 @@ var ErrAgain = errors.New("the process begins again")
 // codeAgain is what execute returns for ErrAgain; no exit code.
 const codeAgain = -1
 
+// CodeError is an error by which a program ends with another code than 1.
+type CodeError struct {
+	Err error
+	// Code is from 1 to 125, the codes that a program may choose.
+	Code int
+}
+
+// Error is that of Err.
+func (e *CodeError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *CodeError) Unwrap() error { return e.Err }
+
 // Main calls run with a context that SIGINT or SIGTERM ends, prints what it
 // returns and exits the process: 0 after nil, 0 after an [*Answer], which it prints on
-// standard output, and 1 after an error. After ErrAgain it replaces the process by the same
-// program, which keeps its number, arguments and environment. A second signal ends the process at once,
+// standard output, and 1 after an error, unless it is a [*CodeError]. After ErrAgain it
+// replaces the process by the same program, which keeps its number, arguments and environment.
+// A second signal ends the process at once,
 // with 128 and the signal's number, as a shell says of a killed one.
 func Main(name string, run Func) {
 	code := execute(name, run, os.Args[1:], os.Stdout, os.Stderr)
@@ -100,6 +114,10 @@ func execute(name string, run Func, args []string, stdout, stderr io.Writer) (co
 		return codeAgain
 	default:
 		report(stderr, name, err)
+		var coded *CodeError
+		if errors.As(err, &coded) {
+			return coded.Code
+		}
 		return 1
 	}
 }

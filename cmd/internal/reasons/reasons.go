@@ -1,6 +1,6 @@
 // Package reasons explains each word by which Argomesh says what is wrong: reasons of
 // conditions, of Events and of parked objects, rules that refuse live access, error codes of
-// the Redis proxy, and the conditions of Applications. docs/reference/errors.md is made from
+// the Redis proxy, what agentctl check finds, and the conditions of Applications. docs/reference/errors.md is made from
 // it, and a rule of the tree holds it against the code, both ways.
 package reasons
 
@@ -25,6 +25,8 @@ const (
 	Rule Kind = "rule"
 	// Redis is the first word of an error of the Redis proxy.
 	Redis Kind = "redis"
+	// Check is what `agentctl check` finds that no other word says.
+	Check Kind = "check"
 )
 
 // Entry explains one word.
@@ -52,7 +54,7 @@ func (e Entry) See() string { return fmt.Sprintf("see %s#%s", Page, e.Anchor()) 
 
 // All returns every entry, by kind and word.
 func All() []Entry {
-	all := slices.Concat(conditions(), parked(), applications(), rules(), redisErrors())
+	all := slices.Concat(conditions(), parked(), applications(), rules(), redisErrors(), checks())
 	slices.SortStableFunc(all, func(a, b Entry) int {
 		if a.Kind != b.Kind {
 			return 0 // the order of the tables

@@ -176,12 +176,7 @@ func spokeBesideArgoCD(t *testing.T, c *harness.ControlPlane) {
 		t.Error("the agent is registered although nothing was installed")
 	}
 	// As a load balancer gives an address.
-	_, err := c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "services"}, harness.ArgoCDNamespace).Patch(t.Context(),
-		charts.Principal+"-stream", types.MergePatchType, []byte(`{"status":{"loadBalancer":{"ingress":[{"hostname":"hub.example"}]}}}`),
-		metav1.PatchOptions{}, "status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	balance(t, c, "hub.example")
 	out := must(t, c.Kubeconfig, spoke...)
 	if !strings.Contains(out, "agent edge-9 is registered with the hub") {
 		t.Errorf("it prints\n%s", out)

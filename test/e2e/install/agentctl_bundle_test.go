@@ -27,6 +27,11 @@ apiVersion: kwok.x-k8s.io/v1alpha1
 kind: ClusterLogs
 metadata: {name: all}
 spec: {logs: [{logsFile: %q}]}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterPortForward
+metadata: {name: all}
+spec: {forwards: [{target: {address: 127.0.0.1, port: %d}}]}
 `
 
 // What a log may hold, and what it must not show in a bundle: all that has "canary".

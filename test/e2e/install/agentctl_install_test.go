@@ -39,6 +39,12 @@ import (
 // Argo CD that runs.
 func cluster(t *testing.T) *harness.ControlPlane {
 	t.Helper()
+	return clusterThatSays(t, newAdmin(t))
+}
+
+// clusterThatSays is a cluster whose pods all have that admin server.
+func clusterThatSays(t *testing.T, says *admin) *harness.ControlPlane {
+	t.Helper()
 	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "helm")
 	h := harnesstest.New(t)
 	manifests, err := h.ArgoCDManifests()
@@ -46,7 +52,7 @@ func cluster(t *testing.T) *harness.ControlPlane {
 		t.Fatal(err)
 	}
 	kubelet := h.Path("kubelet.yaml")
-	if err := os.WriteFile(kubelet, fmt.Appendf(nil, kubeletOfAll, writeLog(t, h)), 0o600); err != nil {
+	if err := os.WriteFile(kubelet, fmt.Appendf(nil, kubeletOfAll, writeLog(t, h), says.port), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c, err := h.StartControlPlane(t.Context(), harness.ControlPlaneConfig{
@@ -158,10 +164,12 @@ var hubArgs = []string{"hub", "install", "--registry", registry, "--timeout", "2
 // One cluster serves all, one after the other, since a chart is installed once.
 func TestAgentctlInstall(t *testing.T) {
 	t.Parallel()
-	c := cluster(t)
+	says := newAdmin(t)
+	c := clusterThatSays(t, says)
 	t.Run("installs, upgrades and removes", func(t *testing.T) { installsTheHub(t, c) })
 	t.Run("a spoke", func(t *testing.T) { installsASpoke(t, c) })
 	t.Run("beside Argo CD", func(t *testing.T) { installsBesideArgoCD(t, c) })
+	t.Run("check", func(t *testing.T) { findsWhatIsWrong(t, c, says) })
 	t.Run("bundle", func(t *testing.T) { bundles(t, c) })
 	t.Run("refuses", func(t *testing.T) { installRefuses(t, c) })
 	// An install that is killed after any of its writes is finished by another run, at once.

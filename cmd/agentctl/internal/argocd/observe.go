@@ -32,6 +32,8 @@ type State struct {
 	// Redis is what its programs use; nil where none of them is there, or not as a Deployment or
 	// StatefulSet of this namespace.
 	Redis *Redis
+	// Version is the tag of the image of the controller, else of the server; empty when none has one.
+	Version string
 }
 
 // Redis is how the programs of Argo CD reach their Redis.
@@ -92,9 +94,19 @@ func stateOf(deployments []appsv1.Deployment, sets []appsv1.StatefulSet, params 
 		pods = append(pods, ownOf(s.Server))
 	}
 	if len(pods) > 0 {
-		s.Redis = redisOf(&pods[0].Containers[Container(pods[0])], params)
+		of := &pods[0].Containers[Container(pods[0])]
+		s.Redis, s.Version = redisOf(of, params), tagOf(of.Image)
 	}
 	return s
+}
+
+// tagOf is the tag of an image; empty for none.
+func tagOf(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	if colon := strings.LastIndex(image, ":"); colon > strings.LastIndex(image, "/") {
+		return image[colon+1:]
+	}
+	return ""
 }
 
 // ownOf returns the pods of argocd-server as they were before we changed them.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -113,4 +114,10 @@ func (c Change) Do(ctx context.Context, client kubernetes.Interface, d *appsv1.D
 	}
 	_, err = client.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.JSONPatchType, patch, opts)
 	return err
+}
+
+// UsesHost reports whether argocd-server has a Redis on a host, whatever its port, by its flag.
+func UsesHost(d *appsv1.Deployment, host string) bool {
+	at, _, err := net.SplitHostPort(flag(argsOf(d), "redis"))
+	return err == nil && (at == host || strings.HasPrefix(at, host+"."))
 }

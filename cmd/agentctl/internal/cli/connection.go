@@ -78,6 +78,13 @@ func (c *Connection) loader() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(c.Rules, c.Overrides)
 }
 
+// How often the Kubernetes API is called at most, as kubectl has it: client-go's own bound, 5 a
+// second, is for what runs all day.
+const (
+	callsPerSecond = 50
+	callsAtOnce    = 300
+)
+
 // Config returns how to call the Kubernetes API. Nothing is contacted yet.
 func (c *Connection) Config() (*rest.Config, error) {
 	if _, err := clientcmd.ParseTimeout(c.Overrides.Timeout); err != nil {
@@ -88,6 +95,7 @@ func (c *Connection) Config() (*rest.Config, error) {
 	if err != nil {
 		return nil, ExplainKubeconfig(err, c.Rules)
 	}
+	config.QPS, config.Burst = callsPerSecond, callsAtOnce
 	config.UserAgent = "agentctl/" + buildinfo.Read().Version
 	config.WarningHandler = rest.NewWarningWriter(c.warnings, rest.WarningWriterOptions{Deduplicate: true})
 	return config, nil

@@ -265,8 +265,8 @@ func isProblem(reason string) bool {
 	}, reason)
 }
 
-// problemOf says why a pod is not ready; "" when it says nothing.
-func problemOf(pod *corev1.Pod) string {
+// ProblemOf says why a pod is not ready; "" when it says nothing.
+func ProblemOf(pod *corev1.Pod) string {
 	for _, all := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for _, c := range all {
 			if w := c.State.Waiting; w != nil && isProblem(w.Reason) {

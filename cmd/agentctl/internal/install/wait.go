@@ -73,7 +73,7 @@ func (s *side) problem(ctx context.Context, d *appsv1.Deployment) (string, error
 		return "", err
 	}
 	for i := range pods.Items {
-		if text := problemOf(&pods.Items[i]); text != "" {
+		if text := ProblemOf(&pods.Items[i]); text != "" {
 			return text, nil
 		}
 	}

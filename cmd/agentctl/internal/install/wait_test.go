@@ -72,8 +72,8 @@ func TestProblemOf(t *testing.T) {
 		}}, "pod p is not scheduled: 0/3 nodes are available"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := problemOf(pod(c.is)); got != c.want {
-				t.Errorf("problemOf() = %q, want %q", got, c.want)
+			if got := ProblemOf(pod(c.is)); got != c.want {
+				t.Errorf("ProblemOf() = %q, want %q", got, c.want)
 			}
 		})
 	}

@@ -130,6 +130,12 @@ func (c *Client) Plan(ctx context.Context, d Desired) (Plan, error) {
 	return p, nil
 }
 
+// Differs names the objects of a release that are not there, or that an apply of its manifest
+// would change. Nothing is written; who may not apply them may not ask.
+func (c *Client) Differs(ctx context.Context, name string, s State) ([]string, error) {
+	return c.live.missing(ctx, name, s.Manifest)
+}
+
 // refused returns all refusals of the API server as one error, for a chart that could not be
 // rendered there, since the first of them may be why. Nil when there are none, or they are not
 // known either.

@@ -1,0 +1,129 @@
+package check
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/review"
+	"github.com/argomesh/argomesh/identity/inspect"
+)
+
+const (
+	// adminPort is that of the admin server, as the charts call it.
+	adminPort = "admin"
+	// askTimeout bounds the answer of one pod.
+	askTimeout = 5 * time.Second
+	// maxAnswer bounds what is read of it.
+	maxAnswer = 1 << 20
+)
+
+// ask asks the program in a pod how it is, through the API server and the kubelet, so that no
+// NetworkPolicy is in the way.
+func (o *observer) ask(ctx context.Context, pod *corev1.Pod) (Readiness, error) {
+	var out Readiness
+	port := portOf(pod)
+	if port == 0 {
+		return out, errors.New("it has no port admin")
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	transport, upgrader, err := spdy.RoundTripperFor(o.config)
+	if err != nil {
+		return out, err
+	}
+	url := o.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).
+		SubResource("portforward").URL()
+	dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
+	ready := make(chan struct{})
+	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)},
+		ctx.Done(), ready, io.Discard, io.Discard)
+	if err != nil {
+		return out, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- forwarder.ForwardPorts() }()
+	defer forwarder.Close()
+	select {
+	case err := <-ended:
+		return out, err
+	case <-ctx.Done():
+		return out, ctx.Err()
+	case <-ready:
+	}
+	ports, err := forwarder.GetPorts()
+	if err != nil {
+		return out, err
+	}
+	return readiness(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz?format=json", ports[0].Local))
+}
+
+// portOf is the port of the admin server; 0 for none.
+func portOf(pod *corev1.Pod) int32 {
+	for _, c := range pod.Spec.Containers {
+		for _, p := range c.Ports {
+			if strings.HasSuffix(p.Name, adminPort) {
+				return p.ContainerPort
+			}
+		}
+	}
+	return 0
+}
+
+// readiness reads what /readyz says, ready or not.
+func readiness(ctx context.Context, url string) (out Readiness, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return out, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return out, err
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	err = errors.Join(err, resp.Body.Close())
+	if err != nil {
+		return out, err
+	}
+	err = json.Unmarshal(body, &out)
+	return out, err
+}
+
+// refused returns the Applications that their AppProjects do not admit, by the configuration with
+// which the principal runs.
+func (o *observer) refused(ctx context.Context, f *Facts) ([]Finding, error) {
+	if f.Config.is == nil || len(f.OfHub.Agents.is) == 0 {
+		return nil, f.Config.err
+	}
+	file, err := os.CreateTemp("", "principal-*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.Remove(file.Name()) }()
+	raw, err := json.Marshal(f.Config.is) // which is YAML
+	if err != nil {
+		return nil, err
+	}
+	_, err = file.Write(raw)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return nil, err
+	}
+	all, err := review.Admission(ctx, o.conn, file.Name())
+	var out []Finding
+	for _, one := range all {
+		if one.Level != inspect.Fine && strings.HasPrefix(one.About, "Application ") {
+			out = append(out, found(Problem, "NoProjectAdmits", one.About, one.Says, one.Cure))
+		}
+	}
+	return out, err
+}

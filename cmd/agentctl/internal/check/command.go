@@ -1,0 +1,139 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/internal/process"
+)
+
+type checkCommand struct {
+	std        cli.Streams
+	conn       *cli.Connection
+	output     *cli.OneOf
+	pre        bool
+	hubContext string
+	hub        string
+}
+
+// NewCommand returns `agentctl check`.
+func NewCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Find out what is wrong with hub or spoke, and what helps",
+		Args:  cli.NoCommand,
+		RunE:  cli.ShowHelp,
+	}
+	cmd.AddCommand(newSideCommand(std, conn, Hub), newSideCommand(std, conn, Spoke))
+	return cmd
+}
+
+func newSideCommand(std cli.Streams, conn *cli.Connection, side Side) *cobra.Command {
+	c := &checkCommand{std: std, conn: conn, output: &cli.OneOf{Allowed: []string{"wide", "json", "yaml"}}}
+	cmd := &cobra.Command{
+		Use:   string(side),
+		Short: fmt.Sprintf("Find out what is wrong with the %s, and what helps", side),
+		Long: fmt.Sprintf("Look at the %s, through its Kubernetes API and, by port-forward, at what the running %s says of\n", side, side.program()) +
+			"itself, and say what is wrong and what helps. Nothing is written. What could not be asked is unknown.\n\n" +
+			"It exits with 0 when all is well but for warnings, with 1 when there is a problem, and with 3 when there\n" +
+			"is none but something could not be asked. Each word is explained by \"agentctl explain WORD\".",
+		Example: fmt.Sprintf("  agentctl check %s --context %s\n  agentctl check %s --context %s --pre", side, side, side, side),
+		Args:    cli.None,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), side) },
+	}
+	cli.AddEnumFlag(cmd, c.output, "output", "o", "wide also lists what is well; or json or yaml")
+	cmd.Flags().BoolVar(&c.pre, "pre", false, "look only at what has to be there before an install")
+	if side == Spoke {
+		cmd.Flags().StringVar(&c.hubContext, "hub-context", "",
+			"context of the kubeconfig for the hub, to look at it as well and at what both have to agree on")
+		cmd.Flags().StringVar(&c.hub, "hub-namespace", cli.DefaultNamespace, "namespace of the hub's Argo CD, where the Agents live")
+		cli.Register(cmd, "hub-context", conn.CompleteContexts)
+		cli.Register(cmd, "hub-namespace", cobra.NoFileCompletions)
+	}
+	return cmd
+}
+
+// Errors by which `agentctl check` ends.
+var (
+	ErrProblems = errors.New("there are problems: see above")
+	ErrUnknown  = errors.New("not all could be asked: see above")
+)
+
+// unknownCode is the exit code when there is no problem, and something could not be asked.
+const unknownCode = 3
+
+func (c *checkCommand) run(ctx context.Context, side Side) error {
+	facts, err := Observe(ctx, side, c.conn, c.conn.Namespace)
+	if err != nil {
+		return err
+	}
+	all := Run(facts, c.pre)
+	if c.hubContext != "" {
+		hub, err := Observe(ctx, Hub, c.conn.In(c.hubContext), c.hub)
+		if err != nil {
+			return err
+		}
+		all = append(all, Run(hub, c.pre)...)
+		if !c.pre {
+			all = append(all, RunBoth(hub, facts)...)
+		}
+	}
+	Sort(all)
+	if err := c.print(all); err != nil {
+		return err
+	}
+	return verdict(all)
+}
+
+// verdict is how the command ends.
+func verdict(sorted []Finding) error {
+	if len(sorted) == 0 {
+		return nil
+	}
+	switch sorted[0].Level {
+	case Problem:
+		return ErrProblems
+	case Unknown:
+		return &process.CodeError{Err: ErrUnknown, Code: unknownCode}
+	case Warning, Fine:
+	}
+	return nil
+}
+
+func (c *checkCommand) print(all []Finding) error {
+	if c.output.Value == "json" || c.output.Value == "yaml" {
+		return (&cli.Output{OneOf: *c.output}).Structured(c.std.Out, map[string]any{"findings": all})
+	}
+	return show(c.std.Out, all, c.output.Value == "wide")
+}
+
+// show prints a line for each finding, with the cure. What is well is counted; it is listed when
+// wide is set.
+func show(w io.Writer, sorted []Finding, wide bool) error {
+	fine := 0
+	for _, f := range sorted {
+		line := fmt.Sprintf("%s: %s: %s %s", f.Level, f.Side, f.About, f.Says)
+		switch {
+		case f.Level != Fine:
+			line += fmt.Sprintf(" (%s)", f.Word)
+			if f.Cure != "" {
+				line += "; cure: " + f.Cure
+			}
+		case !wide:
+			fine++
+			continue
+		default:
+			fine++
+		}
+		if _, err := fmt.Fprintln(w, cli.CleanText(line)); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "%d of %d things are as they should be\n", fine, len(sorted))
+	return err
+}

@@ -1,0 +1,117 @@
+package check
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
+)
+
+// read is a fact, or why it is not known.
+type read[T any] struct {
+	is  T
+	err error
+}
+
+// Facts are what there is on one side.
+type Facts struct {
+	Side      Side
+	Namespace string
+	// Now is the clock of this machine, and Clock that of the API server at the same time.
+	Now   time.Time
+	Clock read[time.Time]
+	// Kubernetes is the version of the API server.
+	Kubernetes read[string]
+	// ArgoCD is what there is of it; Definitions says that its resources are there, and Version is
+	// the tag of an image, empty when it is not known.
+	ArgoCD      read[argocd.State]
+	Definitions read[bool]
+	Version     string
+	// Release is that of our chart, and Differs are its objects that are not as it says.
+	Release read[release.State]
+	Differs read[[]string]
+	// ChartVersion is that of the chart in this agentctl.
+	ChartVersion string
+	// Deployment is ours, nil for none, and Pods are its pods. Mounts says of a pod by name why a
+	// volume is not mounted.
+	Deployment read[*appsv1.Deployment]
+	Pods       read[[]corev1.Pod]
+	Mounts     map[string]string
+	// Asked is what our programs say of themselves, by pod.
+	Asked map[string]read[Readiness]
+	SPIRE SPIREFacts
+	OfHub HubFacts
+	// Config is the configuration of our program, nil for none.
+	Config   read[map[string]any]
+	Policies read[[]networkingv1.NetworkPolicy]
+	// PeerAuthentications are Istio's, of our namespace and of the whole mesh; none without Istio.
+	PeerAuthentications read[[]*unstructured.Unstructured]
+}
+
+// SPIREFacts are what there is of SPIRE.
+type SPIREFacts struct {
+	// CSIDriver says that SPIFFE's driver is registered.
+	CSIDriver read[bool]
+	// Served says that the resources of spire-controller-manager are there; IDs are the
+	// ClusterSPIFFEIDs, and Federations the ClusterFederatedTrustDomains.
+	Served      read[bool]
+	IDs         read[[]*unstructured.Unstructured]
+	Federations read[[]*unstructured.Unstructured]
+}
+
+// HubFacts are what there is on a hub alone.
+type HubFacts struct {
+	Agents  read[[]v1alpha1.Agent]
+	Service read[*corev1.Service] // on which agents connect; nil for none
+	Project read[string]          // default-project of ConfigMap argomesh-hub
+	Refused read[[]Finding]       // Applications that their AppProjects do not admit
+}
+
+// Readiness is what /readyz says.
+type Readiness struct {
+	Ready  bool `json:"ready"`
+	Checks []struct {
+		Name   string `json:"name"`
+		Ready  bool   `json:"ready"`
+		Reason string `json:"reason"`
+	} `json:"checks"`
+}
+
+// setting returns what the configuration says at a path; nil for nothing.
+func (f *Facts) setting(path ...string) any {
+	var at any = f.Config.is
+	for _, key := range path {
+		m, _ := at.(map[string]any)
+		at = m[key]
+	}
+	return at
+}
+
+// text is setting as text.
+func (f *Facts) text(path ...string) string {
+	s, _ := f.setting(path...).(string)
+	return s
+}
+
+// on is setting as a switch.
+func (f *Facts) on(path ...string) bool {
+	b, _ := f.setting(path...).(bool)
+	return b
+}
+
+// list is setting as a list of texts.
+func (f *Facts) list(path ...string) (out []string) {
+	all, _ := f.setting(path...).([]any)
+	for _, one := range all {
+		if s, is := one.(string); is {
+			out = append(out, s)
+		}
+	}
+	return out
+}

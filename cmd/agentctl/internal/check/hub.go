@@ -1,0 +1,183 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+)
+
+func loadBalancer(f *Facts) []Finding {
+	const word = "LoadBalancerPending"
+	if f.Side != Hub || f.Deployment.is == nil {
+		return nil
+	}
+	if f.OfHub.Service.err != nil {
+		return unread(word, "Service of the principal", f.OfHub.Service.err)
+	}
+	s := f.OfHub.Service.is
+	if s == nil {
+		return []Finding{found(Problem, "ServiceMissing", "Service of the principal",
+			"is not there: agents cannot reach it", "")}
+	}
+	about := "Service " + s.Name
+	if s.Spec.Type == "LoadBalancer" && len(s.Status.LoadBalancer.Ingress) == 0 {
+		return []Finding{found(Problem, word, about, "waits for an address of its load balancer", "")}
+	}
+	return well(word, about, fmt.Sprintf("is of type %s", s.Spec.Type))
+}
+
+// redisOfServer finds an argocd-server that does not ask the Redis proxy.
+func redisOfServer(f *Facts) []Finding {
+	const word, about = "RedisNotOurs", "argocd-server"
+	if f.Side != Hub || f.ArgoCD.err != nil || f.ArgoCD.is.Server == nil || f.Deployment.is == nil {
+		return nil
+	}
+	if f.text("redis_proxy", "listen") == "" {
+		return []Finding{found(Warning, "RedisProxyOff", about, "shows no trees of spokes: the principal has no Redis proxy", "")}
+	}
+	host := f.Side.chart()
+	if !argocd.UsesHost(f.ArgoCD.is.Server, host) {
+		return []Finding{found(Problem, word, about, "shows no trees of spokes: its Redis is not the Redis proxy", "")}
+	}
+	return well(word, about, "uses the Redis proxy")
+}
+
+// redisPolicy finds a NetworkPolicy that keeps our pods from Argo CD's Redis.
+func redisPolicy(f *Facts) []Finding {
+	const word = "RedisShut"
+	if f.text("redis", "address") == "" {
+		return nil
+	}
+	if f.Policies.err != nil {
+		return unread(word, "NetworkPolicies", f.Policies.err)
+	}
+	shut := ""
+	for i := range f.Policies.is {
+		p := &f.Policies.is[i]
+		if p.Spec.PodSelector.MatchLabels["app.kubernetes.io/name"] != "argocd-redis" {
+			continue
+		}
+		shut = p.Name
+		for _, rule := range p.Spec.Ingress {
+			for _, from := range rule.From {
+				if from.PodSelector != nil && from.PodSelector.MatchLabels["app.kubernetes.io/name"] == f.Side.chart() {
+					return well(word, "NetworkPolicy "+p.Name, "lets our pods reach Argo CD's Redis")
+				}
+			}
+		}
+	}
+	if shut == "" {
+		return nil
+	}
+	return []Finding{found(Problem, word, "NetworkPolicy "+shut, "keeps our pods from Argo CD's Redis", "")}
+}
+
+// access finds live access that is off on this side.
+func access(f *Facts) []Finding {
+	const word = "LiveAccessOff"
+	if f.Side == Hub {
+		return nil // each Agent says it
+	}
+	if f.Config.err != nil || f.Config.is == nil {
+		return nil
+	}
+	if !f.on("access", "enabled") {
+		return []Finding{found(Warning, word, "the agent", "lets the hub ask nothing of the spoke's API server: logs, events and"+
+			" live manifests do not work", "set config.access.enabled of the agent's chart")}
+	}
+	return well(word, "the agent", "lets the hub ask the spoke's API server")
+}
+
+// agents tells what the principal says of each of them.
+func agents(f *Facts) []Finding {
+	if f.Side != Hub || f.Deployment.is == nil {
+		return nil
+	}
+	if f.OfHub.Agents.err != nil {
+		return unread("NotConnected", "Agents", f.OfHub.Agents.err)
+	}
+	var out []Finding
+	for i := range f.OfHub.Agents.is {
+		out = append(out, ofAgent(&f.OfHub.Agents.is[i])...)
+	}
+	return out
+}
+
+// healthy is the status that each type of condition has when all is well; those that are not
+// named are well when they are false.
+var trueWhenWell = []string{v1alpha1.ConditionReady, v1alpha1.ConditionConnected, v1alpha1.ConditionClusterSecretReady,
+	v1alpha1.ConditionMeshPolicy}
+
+func ofAgent(a *v1alpha1.Agent) []Finding {
+	about := "Agent " + a.Name
+	if a.Spec.Suspended {
+		return well("Suspended", about, "is suspended, on purpose")
+	}
+	var out []Finding
+	told := []string{}
+	for _, c := range a.Status.Conditions {
+		wants := metav1.ConditionFalse
+		if slices.Contains(trueWhenWell, c.Type) {
+			wants = metav1.ConditionTrue
+		}
+		// Ready repeats what another condition says.
+		if c.Status == wants || slices.Contains(told, c.Reason) {
+			continue
+		}
+		told = append(told, c.Reason)
+		level := Problem
+		if c.Type == v1alpha1.ConditionMappingIgnored || c.Status == metav1.ConditionUnknown {
+			level = Warning
+		}
+		says := c.Message
+		if says == "" {
+			says = "condition " + c.Type + " is " + string(c.Status)
+		}
+		out = append(out, found(level, c.Reason, about, cli.CleanText(says), ""))
+	}
+	if n := a.Status.Counts.Parked; n > 0 {
+		out = append(out, parked(a, n))
+	}
+	if a.Spec.Access == nil || !a.Spec.Access.Enabled {
+		out = append(out, found(Warning, "LiveAccessOff", about, "has no live access: logs, events and live manifests do not work",
+			fmt.Sprintf("agentctl agent set %s --access read", a.Name)))
+	}
+	if len(a.Status.Conditions) == 0 {
+		out = append(out, found(Problem, "NeverConnected", about, "was looked at by no principal yet", ""))
+	}
+	if len(out) == 0 || meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ConditionConnected) && len(out) == 0 {
+		return well("Connected", about, "is connected, and as it should be")
+	}
+	return out
+}
+
+// parked says which objects are not applied, by the first of them.
+func parked(a *v1alpha1.Agent, n int64) Finding {
+	about := "Agent " + a.Name
+	if len(a.Status.Parked) == 0 {
+		return found(Problem, "Parked", about, fmt.Sprintf("has %d objects that are not applied", n), "")
+	}
+	first := a.Status.Parked[0]
+	return found(Problem, first.Reason, about, fmt.Sprintf("has %d objects that are not applied, the first %s %s/%s: %s", n, first.Kind,
+		first.Namespace, first.Name, cli.CleanText(first.Message)), "")
+}
+
+func projects(f *Facts) []Finding {
+	const word = "NoProjectAdmits"
+	if f.Side != Hub || f.Deployment.is == nil {
+		return nil
+	}
+	if f.OfHub.Refused.err != nil {
+		return unread(word, "AppProjects", f.OfHub.Refused.err)
+	}
+	if len(f.OfHub.Refused.is) == 0 {
+		return well(word, "AppProjects", "admit all Applications of managed agents")
+	}
+	return f.OfHub.Refused.is
+}

@@ -1,0 +1,258 @@
+package check
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/argomesh/argomesh/charts"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
+	hubstate "github.com/argomesh/argomesh/fleet/hub"
+	"github.com/argomesh/argomesh/mesh/spire"
+)
+
+// csiDriverName is that of SPIFFE's driver.
+const csiDriverName = "csi.spiffe.io"
+
+// observer reads one side.
+type observer struct {
+	side      Side
+	conn      *cli.Connection
+	namespace string
+	config    *rest.Config
+	client    kubernetes.Interface
+	objects   dynamic.Interface
+}
+
+// Observe reads what there is on one side. It fails only when the API server cannot be reached: what
+// cannot be read beyond that is a fact.
+func Observe(ctx context.Context, side Side, conn *cli.Connection, namespace string) (*Facts, error) {
+	o := &observer{side: side, conn: conn, namespace: namespace}
+	var err error
+	if o.config, err = conn.Config(); err != nil {
+		return nil, err
+	}
+	if o.client, err = kubernetes.NewForConfig(o.config); err != nil {
+		return nil, err
+	}
+	if o.objects, err = dynamic.NewForConfig(o.config); err != nil {
+		return nil, err
+	}
+	f := &Facts{Side: side, Namespace: namespace, Mounts: map[string]string{}}
+	if f.Kubernetes.is, err = o.server(); err != nil {
+		return nil, cli.ExplainAPI(err, "check the "+string(side), "Kubernetes cluster", o.config.Host)
+	}
+	o.clock(ctx, f)
+	o.argoCD(ctx, f)
+	o.spire(ctx, f)
+	o.installed(ctx, f)
+	o.pods(ctx, f)
+	o.network(ctx, f)
+	if side == Hub {
+		o.hub(ctx, f)
+	}
+	return f, nil
+}
+
+func (o *observer) server() (string, error) {
+	v, err := o.client.Discovery().ServerVersion()
+	if err != nil {
+		return "", err
+	}
+	return v.GitVersion, nil
+}
+
+// clock reads the clock of the API server from the head of an answer.
+func (o *observer) clock(ctx context.Context, f *Facts) {
+	client, err := rest.HTTPClientFor(o.config)
+	if err != nil {
+		f.Clock.err = err
+		return
+	}
+	url := strings.TrimSuffix(o.config.Host, "/") + "/version"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		f.Clock.err = err
+		return
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		f.Clock.err = err
+		return
+	}
+	_ = resp.Body.Close() // nothing of it is read
+	f.Now = time.Now()
+	f.Clock.is, f.Clock.err = http.ParseTime(resp.Header.Get("Date"))
+}
+
+func (o *observer) argoCD(ctx context.Context, f *Facts) {
+	f.Definitions.is, f.Definitions.err = o.serves(cli.ApplicationResource)
+	f.ArgoCD.is, f.ArgoCD.err = argocd.Observe(ctx, o.client, o.namespace)
+	if f.ArgoCD.err == nil {
+		f.Version = f.ArgoCD.is.Version
+	}
+}
+
+// serves reports whether the API server knows a resource.
+func (o *observer) serves(resource schema.GroupVersionResource) (bool, error) {
+	list, err := o.client.Discovery().ServerResourcesForGroupVersion(resource.GroupVersion().String())
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, r := range list.APIResources {
+		if r.Name == resource.Resource {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (o *observer) spire(ctx context.Context, f *Facts) {
+	_, err := o.client.StorageV1().CSIDrivers().Get(ctx, csiDriverName, metav1.GetOptions{})
+	f.SPIRE.CSIDriver.is, f.SPIRE.CSIDriver.err = err == nil, unless(apierrors.IsNotFound, err)
+	f.SPIRE.Served.is, f.SPIRE.Served.err = o.serves(spire.Resource(spire.ClusterSPIFFEIDKind))
+	if !f.SPIRE.Served.is {
+		return
+	}
+	f.SPIRE.IDs.is, f.SPIRE.IDs.err = o.list(ctx, spire.Resource(spire.ClusterSPIFFEIDKind), "")
+	federations := spire.Resource(spire.ClusterFederatedTrustDomainKind)
+	f.SPIRE.Federations.is, f.SPIRE.Federations.err = o.list(ctx, federations, "")
+}
+
+// unless returns err, unless it is one that is expected.
+func unless(expected func(error) bool, err error) error {
+	if expected(err) {
+		return nil
+	}
+	return err
+}
+
+// list returns the objects of a resource, of a namespace unless that is empty. What the API server
+// does not know has none.
+func (o *observer) list(ctx context.Context, resource schema.GroupVersionResource,
+	namespace string) (out []*unstructured.Unstructured, err error) {
+	err = cli.EachOf(ctx, o.objects.Resource(resource).Namespace(namespace), func(obj *unstructured.Unstructured) error {
+		out = append(out, obj)
+		return nil
+	})
+	return out, unless(func(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }, err)
+}
+
+func (o *observer) installed(ctx context.Context, f *Facts) {
+	name := o.side.chart()
+	d, err := o.client.AppsV1().Deployments(o.namespace).Get(ctx, name, metav1.GetOptions{})
+	if f.Deployment.err = unless(apierrors.IsNotFound, err); err == nil {
+		f.Deployment.is = d
+	}
+	f.Config.is, f.Config.err = o.configuration(ctx)
+	if folder, err := charts.Open(name); err == nil {
+		if chart, err := release.LoadChart(folder); err == nil {
+			f.ChartVersion = chart.Metadata.Version
+		}
+	}
+	releases, err := release.New(release.Config{Getter: o.conn.Getter(), Namespace: o.namespace})
+	if err != nil {
+		f.Release.err, f.Differs.err = err, err
+		return
+	}
+	if f.Release.is, f.Release.err = releases.Observe(name); f.Release.err != nil || f.Release.is.Revision == 0 {
+		return // without a release nothing differs from it
+	}
+	f.Differs.is, f.Differs.err = releases.Differs(ctx, name, f.Release.is)
+}
+
+// configuration returns that of our program, as its ConfigMap has it; nil for none.
+func (o *observer) configuration(ctx context.Context) (map[string]any, error) {
+	cm, err := o.client.CoreV1().ConfigMaps(o.namespace).Get(ctx, o.side.chart(), metav1.GetOptions{})
+	if err != nil {
+		return nil, unless(apierrors.IsNotFound, err)
+	}
+	var out map[string]any
+	err = yaml.Unmarshal([]byte(cm.Data[o.side.program()+".yaml"]), &out)
+	return out, err
+}
+
+func (o *observer) pods(ctx context.Context, f *Facts) {
+	list, err := o.client.CoreV1().Pods(o.namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + o.side.chart()})
+	if err != nil {
+		f.Pods.err = err
+		return
+	}
+	f.Pods.is, f.Asked = list.Items, map[string]read[Readiness]{}
+	answers := make([]read[Readiness], len(list.Items))
+	var all sync.WaitGroup
+	for i := range list.Items {
+		pod := &list.Items[i]
+		switch pod.Status.Phase { //nolint:exhaustive // one that has ended says nothing
+		case corev1.PodPending:
+			f.Mounts[pod.Name] = o.mount(ctx, pod.Name)
+		case corev1.PodRunning:
+			all.Go(func() { answers[i].is, answers[i].err = o.ask(ctx, pod) })
+		}
+	}
+	all.Wait()
+	for i := range list.Items {
+		if list.Items[i].Status.Phase == corev1.PodRunning {
+			f.Asked[list.Items[i].Name] = answers[i]
+		}
+	}
+}
+
+// mount says why a volume of a pod is not mounted; "" when nothing says so.
+func (o *observer) mount(ctx context.Context, pod string) string {
+	events, err := o.client.CoreV1().Events(o.namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: "involvedObject.name=" + pod + ",reason=FailedMount",
+	})
+	if err != nil || len(events.Items) == 0 {
+		return ""
+	}
+	return events.Items[len(events.Items)-1].Message
+}
+
+func (o *observer) network(ctx context.Context, f *Facts) {
+	policies, err := o.client.NetworkingV1().NetworkPolicies(o.namespace).List(ctx, metav1.ListOptions{})
+	if f.Policies.err = err; err == nil {
+		f.Policies.is = policies.Items
+	}
+	istio := schema.GroupVersionResource{Group: "security.istio.io", Version: "v1", Resource: "peerauthentications"}
+	for _, namespace := range []string{o.namespace, "istio-system"} {
+		list, err := o.list(ctx, istio, namespace)
+		f.PeerAuthentications.is = append(f.PeerAuthentications.is, list...)
+		if err != nil {
+			f.PeerAuthentications.err = err
+		}
+	}
+}
+
+func (o *observer) hub(ctx context.Context, f *Facts) {
+	service, err := o.client.CoreV1().Services(o.namespace).Get(ctx, charts.Principal+"-stream", metav1.GetOptions{})
+	if f.OfHub.Service.err = unless(apierrors.IsNotFound, err); err == nil {
+		f.OfHub.Service.is = service
+	}
+	cm, err := o.client.CoreV1().ConfigMaps(o.namespace).Get(ctx, hubstate.ConfigMap, metav1.GetOptions{})
+	if f.OfHub.Project.err = unless(apierrors.IsNotFound, err); err == nil {
+		f.OfHub.Project.is = cm.Data[hubstate.DefaultProjectKey]
+	}
+	f.OfHub.Agents.is, f.OfHub.Agents.err = cli.ListAgents(ctx, o.conn, o.namespace)
+	f.OfHub.Agents.err = unless(cli.IsCRDMissing, f.OfHub.Agents.err)
+	f.OfHub.Refused.is, f.OfHub.Refused.err = o.refused(ctx, f)
+}

@@ -1,0 +1,142 @@
+package check
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/install"
+)
+
+const (
+	second = time.Second
+	// mostApart is what clocks may differ: SPIRE backdates an SVID by ten seconds, and what is
+	// signed for an hour is refused by who is an hour behind.
+	mostApart = 10 * time.Second
+)
+
+// pods says what keeps one of ours from being ready.
+func pods(f *Facts) []Finding {
+	const word = "PodNotReady"
+	if f.Deployment.err != nil || f.Deployment.is == nil {
+		return nil // said before
+	}
+	about := "Deployment " + f.Side.chart()
+	if f.Pods.err != nil {
+		return unread(word, about, f.Pods.err)
+	}
+	step, ready := install.Rollout(f.Deployment.is)
+	if ready {
+		return well(word, about, step)
+	}
+	var out []Finding
+	for i := range f.Pods.is {
+		pod := &f.Pods.is[i]
+		if why := f.Mounts[pod.Name]; why != "" {
+			out = append(out, found(Problem, "VolumeNotMounted", "pod "+pod.Name, why, ""))
+		} else if why := install.ProblemOf(pod); why != "" {
+			out = append(out, found(Problem, wordOf(why), "pod "+pod.Name, why, ""))
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, found(Problem, word, about, step, fmt.Sprintf("look at the events of its pods: kubectl describe pods"+
+			" -n %s -l app.kubernetes.io/name=%s", f.Namespace, f.Side.chart())))
+	}
+	return out
+}
+
+// wordOf tells the reasons of a pod apart.
+func wordOf(problem string) string {
+	switch {
+	case strings.Contains(problem, "Image"):
+		return "ImageNotPulled"
+	case strings.Contains(problem, "is not scheduled"):
+		return "PodNotScheduled"
+	}
+	return "PodNotReady"
+}
+
+// programs tells what our programs say of themselves.
+func programs(f *Facts) []Finding {
+	const word = "ProgramNotReady"
+	var out []Finding
+	for _, pod := range slices.Sorted(maps.Keys(f.Asked)) {
+		about, asked := f.Side.program()+" in pod "+pod, f.Asked[pod]
+		if asked.err != nil {
+			out = append(out, unread(word, about, asked.err)...)
+			continue
+		}
+		fine := true
+		for _, c := range asked.is.Checks {
+			if c.Ready && c.Reason == "" {
+				continue
+			}
+			fine = false
+			level := Problem
+			if c.Ready {
+				level = Warning
+			}
+			says := fmt.Sprintf("says of its %s: %s", c.Name, cli.CleanText(c.Reason))
+			out = append(out, found(level, word, about, says, cureOf(c.Name)))
+		}
+		if fine {
+			out = append(out, well(word, about, "says that all is well with it")...)
+		}
+	}
+	return out
+}
+
+// cureOf says where to look when one of the checks of /readyz fails. Empty for what the word says.
+func cureOf(name string) string {
+	if name == "identity" {
+		return "run \"agentctl identity doctor\" where the program runs: it says what the Workload API hands out, and what helps"
+	}
+	return ""
+}
+
+// sidecars finds pods in a mesh whose sidecar has no identity from SPIRE.
+func sidecars(f *Facts) []Finding {
+	const word, template = "SidecarWithoutSPIRE", "inject.istio.io/templates"
+	var out []Finding
+	for i := range f.Pods.is {
+		pod := &f.Pods.is[i]
+		isProxy := func(c corev1.Container) bool { return c.Name == "istio-proxy" }
+		if !slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), isProxy) {
+			continue
+		}
+		if strings.Contains(pod.Annotations[template], "spire") {
+			out = append(out, well(word, "pod "+pod.Name, "has a sidecar with an identity from SPIRE")...)
+			continue
+		}
+		out = append(out, found(Problem, word, "pod "+pod.Name,
+			fmt.Sprintf("has a sidecar that was injected without the template spire (annotation %s), so its identity is that of"+
+				" Istio's own authority", template), ""))
+	}
+	return out
+}
+
+func permissive(f *Facts) []Finding {
+	const word = "MeshPermissive"
+	if f.PeerAuthentications.err != nil {
+		return unread(word, "PeerAuthentications of Istio", f.PeerAuthentications.err)
+	}
+	var out []Finding
+	for _, o := range f.PeerAuthentications.is {
+		mtls, _ := o.Object["spec"].(map[string]any)
+		mode, _ := mtls["mtls"].(map[string]any)
+		about := fmt.Sprintf("PeerAuthentication %s/%s", o.GetNamespace(), o.GetName())
+		switch mode["mode"] {
+		case "PERMISSIVE", "DISABLE":
+			out = append(out, found(Problem, word, about,
+				fmt.Sprintf("has mode %v: who has no certificate is let in", mode["mode"]), ""))
+		case "STRICT":
+			out = append(out, well(word, about, "has mode STRICT")...)
+		}
+	}
+	return out
+}

@@ -1,0 +1,116 @@
+package reasons
+
+import "slices"
+
+// checks explains what `agentctl check` finds that no condition says.
+func checks() []Entry { return slices.Concat(ofCluster(), ofInstallation(), ofAgreement()) }
+
+// byCheck is an entry of agentctl check.
+func byCheck(word, meaning, cause, cure string) Entry {
+	return Entry{Word: word, Kind: Check, Where: "agentctl check", Meaning: meaning, Cause: cause, Cure: cure}
+}
+
+// ofCluster are entries of what a cluster has to have, Argo CD and SPIRE among it.
+func ofCluster() []Entry {
+	return []Entry{
+		byCheck("KubernetesTooOld", "The API server is of a release that is not supported.",
+			"It is older than 1.30.", "Upgrade Kubernetes."),
+		byCheck("ArgoCDMissing", "The API server knows no Applications.",
+			"Argo CD is not installed there, or not its definitions.", "Install Argo CD; `docs/versions.md` says which release."),
+		byCheck("ServerMissing", "The hub has no argocd-server.",
+			"Argo CD is in another namespace, or runs outside of this cluster.", "Name its namespace with `-n`, if it is here."),
+		byCheck("ControllerMissing", "Nothing syncs on the spoke.",
+			"Argo CD's application controller is not installed in that namespace.", "Install it, or name its namespace with `-n`."),
+		byCheck("ArgoCDTooOld", "Argo CD is of a release that is not supported.",
+			"It is older than 3.5 on a hub, or than 3.2 on a spoke.", "Upgrade Argo CD."),
+		byCheck("CSIDriverMissing", "Pods get no Workload API.",
+			"SPIFFE's CSI driver is not registered in the cluster.",
+			"Install it with SPIRE, or set `identity.source` of the chart to `spire-hostpath`."),
+		byCheck("ClocksApart", "Clocks differ by more than ten seconds.",
+			"No time service runs, or it is not reached. SVIDs and tokens are valid from and until a time.",
+			"Have both clocks follow one time service."),
+		byCheck("SPIREMissing", "The cluster has no resources of spire-controller-manager.",
+			"It is not installed, or registers in another cluster.",
+			"Install it with SPIRE; or register the pods with the SPIRE server itself, by `agentctl identity register --spire-server`."),
+		byCheck("WrongClass", "No spire-controller-manager looks after our registration.",
+			"It is of another class than the registrations that are there. A manager with a class ignores all others.",
+			"Register again with the `--class-name` that the others have."),
+		byCheck("NotRegistered", "Our pods may have no identity.",
+			"No ClusterSPIFFEID names their service account. One that selects all pods, or an entry of the SPIRE server, may do.",
+			"`agentctl hub install --trust-domain NAME`, `agentctl spoke install NAME --trust-domain NAME`, or `agentctl identity register`."),
+		byCheck("DNSNameMissing", "Argo CD cannot verify the certificate of the resource proxy.",
+			"The registration of the principal has no DNS name of its Service.",
+			"Register it with `--dns argomesh-principal.NAMESPACE.svc`."),
+		byCheck("NotFederated", "SVIDs of the other side are not trusted.",
+			"Hub and spoke have trust domains of their own, and this side has not the bundle of the other.",
+			"`agentctl identity federate`, on both sides."),
+	}
+}
+
+// ofInstallation are entries of what was installed, and how it runs.
+func ofInstallation() []Entry {
+	return []Entry{
+		byCheck("NotInstalled", "Our program is not there.",
+			"The chart was not installed in that namespace, or was removed.", "Install it, or name its namespace with `-n`."),
+		byCheck("OlderChart", "The release is of another chart than this agentctl has.",
+			"One of the two was upgraded.", "Install again to upgrade, the hub first."),
+		byCheck("ReleasePending", "Helm has an operation under way, or it was ended in the middle.",
+			"An install or upgrade was killed, or runs now.", "Run the install again, which finishes it."),
+		byCheck("ObjectsChanged", "What the chart installed is not as it says.",
+			"Someone deleted or edited it. Rights of the program and NetworkPolicies are among it.",
+			"Install again, which brings it back."),
+		byCheck("PodNotReady", "A pod of ours does not get ready.",
+			"Its program ends, or is not ready; the message has the reason.", "Look at its log: `kubectl logs`."),
+		byCheck("ImageNotPulled", "The image of a pod cannot be had.",
+			"The registry or its folder is named wrong, cannot be reached, or wants credentials.",
+			"Set `image` of the chart, or `imagePullSecrets`; `make images` makes the images, and pushes none."),
+		byCheck("PodNotScheduled", "No node takes a pod.",
+			"None has room, or its taints are not tolerated; the message says which.", "Make room, or set `resources`, `tolerations` or `nodeSelector` of the chart."),
+		byCheck("VolumeNotMounted", "A pod waits for a volume.",
+			"The CSI driver does not run on its node, or a Secret that the values name is not there; the message says which.",
+			"Install the driver on that node, or make the Secret."),
+		byCheck("ProgramNotReady", "A program says that something is wrong with it.",
+			"The message has its own words, from `/readyz`.", "Mend what it says; its log has more."),
+		byCheck("SidecarWithoutSPIRE", "A sidecar has an identity that no one of ours knows.",
+			"It was injected by the usual template of Istio, without `spire`.",
+			"Set `identity.source: istio` of the chart, and have Istio know the template `spire`: `agentctl mesh render istio-values`."),
+		byCheck("MeshPermissive", "Who has no certificate of the mesh is let in.",
+			"A PeerAuthentication says so, for the namespace or for the mesh.",
+			"Set its mode to STRICT; `agentctl mesh apply` makes ours."),
+		byCheck("LoadBalancerPending", "Agents have no address to connect to.",
+			"The load balancer of the Service has none yet: the cluster has no controller for it, or a quota is used up.",
+			"Look at the events of the Service; or set `service.type` to NodePort, and name an address that leads there."),
+		byCheck("ServiceMissing", "Agents cannot reach the principal.", "Its Service was deleted.",
+			"Install again, which brings it back."),
+		byCheck("RedisNotOurs", "Argo CD shows no trees of spokes.",
+			"argocd-server asks its own Redis alone: it was never told of the Redis proxy, or an upgrade of Argo CD has put it back.",
+			"`agentctl hub install`, which tells it again; where another tool manages argocd-server, give it `--redis=argomesh-principal:6379` there."),
+		byCheck("RedisProxyOff", "Argo CD shows no trees of spokes.", "`config.redis_proxy.listen` of the principal is not set.",
+			"`agentctl hub install`, or set `config.redis` and `config.redis_proxy` by hand."),
+		byCheck("RedisShut", "Our pods cannot reach Argo CD's Redis.",
+			"Its NetworkPolicy admits Argo CD's pods alone.", "Set `networkPolicy.redisIngress` of the chart to `auto` or `always`."),
+	}
+}
+
+// ofAgreement are entries of what hub and spoke have to agree on.
+func ofAgreement() []Entry {
+	return []Entry{
+		byCheck("LiveAccessOff", "Logs, events and live manifests of a spoke do not work.",
+			"Live access is off, on the hub, on the spoke, or on both. Both decide.",
+			"`agentctl agent set NAME --access read` on the hub, and `config.access.enabled` on the spoke."),
+		byCheck("NoProjectAdmits", "An Application is not sent to its agent.",
+			"Its AppProject does not admit its namespace, destination or source, or is not there.",
+			"Change that AppProject, or name another in `spec.project`."),
+		byCheck("Parked", "Objects of an agent are not applied.",
+			"The principal says how many, and not which: its status is older than this release.",
+			"`agentctl agent get NAME -o wide`."),
+		byCheck("AgentMissing", "The hub has no Agent of the agent's name.",
+			"It was not registered, or is configured with another name.", "`agentctl agent create`, or set `config.name` of its chart."),
+		byCheck("OtherSPIFFEID", "The hub does not know the agent by the SPIFFE ID that it has.",
+			"Its pods are registered with SPIRE under another ID than the Agent names.",
+			"Give the Agent that ID: `agentctl agent set NAME --spiffe-id ID`; or register the pods with the other."),
+		byCheck("DefaultNotShared", "Applications of AppProject `default` are refused by the spoke.",
+			"The project is shared on one side alone.",
+			"Set `projects.share_default` of the principal and `policy.adopt: [appproject/default]` of the agent, or use another project."),
+	}
+}

@@ -1,0 +1,314 @@
+//go:build linux
+
+package install
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/argomesh/argomesh/mesh/spire"
+	"github.com/argomesh/argomesh/test/e2e/internal/charts"
+	"github.com/argomesh/argomesh/test/e2e/internal/env"
+	"github.com/argomesh/argomesh/test/harness"
+)
+
+var (
+	csiDrivers  = schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "csidrivers"}
+	services    = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	roles       = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
+	statefulSet = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}
+)
+
+// admin is what the programs in pods say of themselves: no program runs in them, and port-forward
+// ends here.
+type admin struct {
+	port   int
+	answer atomic.Pointer[string]
+}
+
+const ready = `{"ready": true, "checks": [{"name": "identity", "ready": true}]}`
+
+func newAdmin(t *testing.T) *admin {
+	t.Helper()
+	a := &admin{}
+	a.say(ready)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" || r.URL.Query().Get("format") != "json" {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, *a.answer.Load()) // who does not read it says so
+	}))
+	t.Cleanup(server.Close)
+	a.port = server.Listener.Addr().(*net.TCPAddr).Port
+	return a
+}
+
+func (a *admin) say(answer string) { a.answer.Store(&answer) }
+
+// finding is one of agentctl check.
+type finding struct {
+	Level, Word, Side, About, Says, Cure string
+}
+
+// checked runs agentctl check, and returns what is not well, and the exit code.
+func checked(t *testing.T, kubeconfig string, args ...string) (found []finding, code int) {
+	t.Helper()
+	out, err := agentctl(t, kubeconfig, append([]string{"check"}, append(args, "-o", "json")...)...)
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		code = exit.ExitCode()
+	case err != nil:
+		t.Fatal(err)
+	}
+	var report struct{ Findings []finding }
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		t.Fatalf("agentctl check %q prints %q: %v", args, out, err)
+	}
+	return slices.DeleteFunc(report.Findings, func(f finding) bool { return f.Level == "ok" }), code
+}
+
+// breakage is one way in which a set-up is wrong, and what mends it.
+type breakage struct {
+	word  string
+	check []string // arguments
+	how   func(t *testing.T)
+	cure  func(t *testing.T)
+}
+
+// Hub and spoke are one cluster, with stock Argo CD and the resources of SPIRE. Each breakage is
+// found by its word, with exit code 1 when it is a problem, and is gone once its cure was done.
+func findsWhatIsWrong(t *testing.T, c *harness.ControlPlane, says *admin) {
+	t.Helper()
+	ctx := t.Context()
+	stockArgoCD(t, c)
+	env.Create(t, c.Resource(csiDrivers, ""), csiDriver())
+	hub := append(slices.Clone(hubArgs), "--trust-domain", "hub.example", "--set", "service.type=LoadBalancer")
+	installHub := func(t *testing.T) { t.Helper(); must(t, c.Kubeconfig, hub...) }
+	installHub(t)
+	balance(t, c, "hub.example")
+	spoke := []string{"spoke", "install", "edge-9", "--hub-context", c.Name, "--registry", registry, "--no-wait", "--trust-domain", "edge.example"}
+	installSpoke := func(more ...string) func(*testing.T) {
+		return func(t *testing.T) { t.Helper(); must(t, c.Kubeconfig, append(slices.Clone(spoke), more...)...) }
+	}
+	installSpoke()(t)
+
+	patch := func(resource schema.GroupVersionResource, namespace, name, patch string, sub ...string) func(*testing.T) {
+		return func(t *testing.T) {
+			t.Helper()
+			_, err := c.Resource(resource, namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, sub...)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	remove := func(resource schema.GroupVersionResource, namespace, name string) func(*testing.T) {
+		return func(t *testing.T) {
+			t.Helper()
+			if err := c.Resource(resource, namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	run := func(args ...string) func(*testing.T) {
+		return func(t *testing.T) { t.Helper(); must(t, c.Kubeconfig, args...) }
+	}
+	const argocd = harness.ArgoCDNamespace
+	principal := nameOfRegistration(t, c, "principal")
+	spiffeIDs := spire.Resource(spire.ClusterSPIFFEIDKind)
+	again := func(t *testing.T) { t.Helper(); stockArgoCD(t, c) }
+	onHub, onSpoke := []string{"hub"}, []string{"spoke"}
+	onBoth := []string{"spoke", "--hub-context", c.Name}
+
+	for _, b := range []breakage{
+		{"CSIDriverMissing", onHub, remove(csiDrivers, "", "csi.spiffe.io"),
+			func(t *testing.T) { t.Helper(); env.Create(t, c.Resource(csiDrivers, ""), csiDriver()) }},
+		{"WrongClass", onHub, patch(spiffeIDs, "", principal, `{"spec":{"className":"other"}}`), installHub},
+		{"DNSNameMissing", onHub, patch(spiffeIDs, "", principal, `{"spec":{"dnsNameTemplates":[]}}`), installHub},
+		{"NotRegistered", onHub, remove(spiffeIDs, "", principal), installHub},
+		{"ObjectsChanged", onHub, remove(roles, argocd, charts.Principal), installHub},
+		{"RedisNotOurs", onHub, func(t *testing.T) {
+			t.Helper()
+			_, err := c.Resource(deployments, argocd).Patch(ctx, "argocd-server", types.JSONPatchType,
+				[]byte(`[{"op":"replace","path":"/spec/template/spec/containers/0/args","value":["/usr/local/bin/argocd-server"]}]`), metav1.PatchOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, installHub},
+		{"RedisShut", onHub, remove(schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
+			argocd, charts.Principal+"-redis"), installHub},
+		{"ServiceMissing", onHub, remove(services, argocd, charts.Principal+"-stream"), func(t *testing.T) {
+			t.Helper()
+			installHub(t)
+			balance(t, c, "hub.example")
+		}},
+		{"ProgramNotReady", onHub, func(*testing.T) {
+			says.say(`{"ready": false, "checks": [{"name": "identity", "ready": false, "reason": "no SVID"}]}`)
+		}, func(*testing.T) { says.say(ready) }},
+		{"LoadBalancerPending", onHub, patch(services, argocd, charts.Principal+"-stream", `{"status":{"loadBalancer":{"ingress":null}}}`, "status"),
+			func(t *testing.T) { t.Helper(); balance(t, c, "hub.example") }},
+		{"ServerMissing", onHub, remove(deployments, argocd, "argocd-server"), func(t *testing.T) { t.Helper(); again(t); installHub(t) }},
+		{"ControllerMissing", onSpoke, remove(statefulSet, argocd, "argocd-application-controller"), again},
+		{"ArgoCDTooOld", onSpoke, func(t *testing.T) {
+			t.Helper()
+			_, err := c.Resource(statefulSet, argocd).Patch(ctx, "argocd-application-controller", types.JSONPatchType,
+				[]byte(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"quay.io/argoproj/argocd:v3.1.9"}]`), metav1.PatchOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, func(t *testing.T) {
+			t.Helper()
+			remove(statefulSet, argocd, "argocd-application-controller")(t)
+			again(t)
+		}},
+		{"NotInstalled", onSpoke, run("spoke", "uninstall", "--yes"), installSpoke()},
+		// The bundle of the other trust domain comes by `agentctl identity federate`; what the check
+		// sees of it is this object.
+		{"NotFederated", onSpoke, func(*testing.T) {}, func(t *testing.T) {
+			t.Helper()
+			env.Create(t, c.Resource(spire.Resource(spire.ClusterFederatedTrustDomainKind), ""), federated("hub.example"))
+		}},
+		{"LiveAccessOff", onHub, run("agent", "set", "edge-9", "--access", "off"), run("agent", "set", "edge-9", "--access", "read")},
+		{"LiveAccessOff", onSpoke, installSpoke("--set", "config.access.enabled=false"), installSpoke("--set", "config.access.enabled=true")},
+		{"RefusedMode", onBoth, installSpoke("--set", "config.mode=autonomous"), installSpoke("--set", "config.mode=managed")},
+		{"AgentMissing", onBoth, installSpoke("--set", "config.name=edge-8"), installSpoke("--set", "config.name=edge-9")},
+		{"OtherSPIFFEID", onBoth, run("agent", "set", "edge-9", "--spiffe-id", "spiffe://edge.example/other"),
+			run("agent", "set", "edge-9", "--spiffe-id", "spiffe://edge.example/argomesh/agent/edge-9")},
+		{"DefaultNotShared", onBoth, func(t *testing.T) {
+			t.Helper()
+			env.Create(t, c.Resource(env.ConfigMaps, argocd), &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "argomesh-hub"},
+				"data": map[string]any{"uid": "x", "default-project": "shared", "mapping": "destination"},
+			}})
+		}, installSpoke("--set", "config.policy.adopt={appproject/default}")},
+		{"NoProjectAdmits", onHub, func(t *testing.T) {
+			t.Helper()
+			env.Create(t, c.Resource(harness.Applications, argocd), &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": map[string]any{"name": "shop"},
+				"spec": map[string]any{"project": "fleet", "source": map[string]any{"repoURL": "https://git.example/x", "path": "."},
+					"destination": map[string]any{"name": "edge-9", "namespace": "shop"}},
+			}})
+		}, func(t *testing.T) {
+			t.Helper()
+			env.Create(t, c.Resource(harness.AppProjects, argocd), &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject", "metadata": map[string]any{"name": "fleet"},
+				"spec": map[string]any{"sourceRepos": []any{"*"}, "destinations": []any{map[string]any{"name": "*", "server": "*", "namespace": "*"}}},
+			}})
+		}},
+	} {
+		began := time.Now()
+		has := func(found []finding) int {
+			return slices.IndexFunc(found, func(f finding) bool { return f.Word == b.word })
+		}
+		if b.word != "NotFederated" { // which is so from the start
+			if found, _ := checked(t, c.Kubeconfig, b.check...); has(found) >= 0 {
+				t.Errorf("%s: is found before: %v", b.word, found[has(found)])
+			}
+		}
+		b.how(t)
+		found, code := checked(t, c.Kubeconfig, b.check...)
+		at := has(found)
+		if at < 0 {
+			t.Errorf("%s is not found, but %v", b.word, found)
+			b.cure(t)
+			continue
+		}
+		if f := found[at]; f.Cure == "" || f.Says == "" || f.Level == "problem" && code != 1 {
+			t.Errorf("%s: %+v, exit code %d", b.word, f, code)
+		}
+		b.cure(t)
+		if found, _ := checked(t, c.Kubeconfig, b.check...); has(found) >= 0 {
+			t.Errorf("%s is found after its cure: %v", b.word, found[has(found)])
+		}
+		t.Logf("%s: %s", b.word, time.Since(began).Round(time.Millisecond))
+	}
+	unknownWithoutRights(t, c)
+	must(t, c.Kubeconfig, "spoke", "uninstall", "--yes")
+	must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
+	removeAll(t, c)
+}
+
+// What may not be read is unknown, with the reason; the rest is looked at.
+func unknownWithoutRights(t *testing.T, c *harness.ControlPlane) {
+	t.Helper()
+	few := asUser(t, c, "reader")
+	allow(t, c, "reader", harness.ArgoCDNamespace, "*", "*")
+	found, code := checked(t, few, "hub", "--pre")
+	i := slices.IndexFunc(found, func(f finding) bool { return f.Word == "CSIDriverMissing" })
+	if i < 0 || found[i].Level != "unknown" || !strings.Contains(found[i].Says, "cannot be read: ") || code != 3 {
+		t.Errorf("found are %+v, exit code %d", found, code)
+	}
+}
+
+// removeAll takes away what later tests of the cluster do not expect.
+func removeAll(t *testing.T, c *harness.ControlPlane) {
+	t.Helper()
+	for _, o := range []struct {
+		resource schema.GroupVersionResource
+		name     string
+	}{{env.Agents, "edge-9"}, {harness.Applications, "shop"}, {env.ConfigMaps, "argomesh-hub"}} {
+		objects := c.Resource(o.resource, harness.ArgoCDNamespace)
+		_, err := objects.Patch(t.Context(), o.name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := objects.Delete(t.Context(), o.name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func csiDriver() *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": map[string]any{"name": "csi.spiffe.io"},
+		"spec": map[string]any{"attachRequired": false, "podInfoOnMount": true, "volumeLifecycleModes": []any{"Ephemeral"}},
+	}}
+}
+
+func federated(trustDomain string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "spire.spiffe.io/v1alpha1", "kind": spire.ClusterFederatedTrustDomainKind,
+		"metadata": map[string]any{"name": "hub"},
+		"spec": map[string]any{
+			"trustDomain": trustDomain, "bundleEndpointURL": "https://spire.hub.example",
+			"bundleEndpointProfile": map[string]any{"type": "https_web"},
+		},
+	}}
+}
+
+// balance gives the principal's Service the address of a load balancer.
+func balance(t *testing.T, c *harness.ControlPlane, host string) {
+	t.Helper()
+	_, err := c.Resource(services, harness.ArgoCDNamespace).Patch(t.Context(), charts.Principal+"-stream", types.MergePatchType,
+		[]byte(`{"status":{"loadBalancer":{"ingress":[{"hostname":"`+host+`"}]}}}`), metav1.PatchOptions{}, "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// nameOfRegistration is that of the ClusterSPIFFEID of a registration.
+func nameOfRegistration(t *testing.T, c *harness.ControlPlane, name string) string {
+	t.Helper()
+	list, err := c.Resource(spire.Resource(spire.ClusterSPIFFEIDKind), "").List(t.Context(),
+		metav1.ListOptions{LabelSelector: spire.RegistrationLabel + "=" + name})
+	if err != nil || len(list.Items) != 1 {
+		t.Fatalf("registration %s: %v, %v", name, list, err)
+	}
+	return list.Items[0].GetName()
+}
