@@ -209,6 +209,21 @@ func spokeBesideArgoCD(t *testing.T, c *harness.ControlPlane) {
 		t.Errorf("with another mode: %v", err)
 	}
 	must(t, c.Kubeconfig, "spoke", "uninstall", "--yes")
+
+	// Who has one side alone gets from the hub's a file, and all is as before.
+	file := filepath.Join(t.TempDir(), "edge-9.yaml")
+	content := must(t, c.Kubeconfig, "agent", "create", "edge-9", "--mode", "managed", "--trust-domain", "edge.example", "-o", "install")
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out = must(t, c.Kubeconfig, "spoke", "install", "--from", file, "--registry", registry, "--no-wait")
+	if got := fileOf(t, c, charts.Agent, "agent.yaml"); got != config {
+		t.Errorf("from the file the configuration is\n%s\nnot\n%s\n%s", got, config, out)
+	}
+	if diff := cmp.Diff(registered, identityNamed(t, c, "edge-9")); diff != "" {
+		t.Errorf("from the file it is registered otherwise (-before +after):\n%s", diff)
+	}
+	must(t, c.Kubeconfig, "spoke", "uninstall", "--yes")
 }
 
 // identityNamed is the spec of the ClusterSPIFFEID of a registration.

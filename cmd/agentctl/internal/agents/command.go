@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/roles"
 )
 
 // NewCommand returns `agentctl agent`.
@@ -32,7 +33,7 @@ func NewCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 		newReleaseCommand(std, conn),
 		newRewriteCommand(std, conn),
 		newRevokeTokensCommand(std, conn),
-		newRoleCommand(std),
+		roles.NewCommand(std),
 	)
 	return cmd
 }

@@ -51,7 +51,7 @@ type wanted struct {
 func newCreateCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 	c := &createCommand{
 		std: std, conn: conn,
-		output: cli.NewOutput(cli.ObjectFormats()...),
+		output: cli.NewOutput(append(cli.ObjectFormats(), installFormat)...),
 		mode:   &cli.OneOf{Allowed: []string{string(v1alpha1.ModeManaged), string(v1alpha1.ModeAutonomous)}},
 		dryRun: &cli.OneOf{Value: cli.DryRunNone, Allowed: []string{cli.DryRunNone, cli.DryRunClient, cli.DryRunServer}},
 		spire:  cli.NewConnection(std.Err),
@@ -72,6 +72,8 @@ func newCreateCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 			"  agentctl agent create edge-2 --mode autonomous --spiffe-id spiffe://edge.example/ns/argocd/sa/agent\n\n" +
 			"  # A manifest to keep in git\n" +
 			"  agentctl agent create edge-3 --mode managed --trust-domain example.org --dry-run=client -o yaml\n\n" +
+			"  # A file for who installs the spoke and has no access to the hub: agentctl spoke install --from edge-3.yaml\n" +
+			"  agentctl agent create edge-3 --mode managed --trust-domain example.org -o install > edge-3.yaml\n\n" +
 			"  # With its identity, in the cluster of the spoke\n" +
 			"  agentctl agent create edge-4 --mode managed --trust-domain edge.example --register \\\n" +
 			"    --register-context edge-4 --serviceaccount argocd:argomesh-agent --federates-with hub.example",
@@ -108,6 +110,9 @@ func (c *createCommand) run(ctx context.Context) error {
 	if c.wait && c.dryRun.Value != cli.DryRunNone {
 		return errors.New("--wait: nothing happens after --dry-run, so there is nothing to wait for; leave one out")
 	}
+	if c.output.Value == installFormat && c.dryRun.Value == cli.DryRunClient {
+		return errors.New("-o install: a dry run of the client does not look at the hub; leave one out")
+	}
 	agent.Namespace = c.conn.Namespace
 	obj, err := toUnstructured(agent)
 	if err != nil {
@@ -136,6 +141,9 @@ func (c *createCommand) run(ctx context.Context) error {
 		if stored, err = waitReady(ctx, h, stored, c.timeout); err != nil {
 			return err
 		}
+	}
+	if c.output.Value == installFormat {
+		return c.installFile(ctx, stored)
 	}
 	if err := c.output.Done(c.std.Out, stored, what); err != nil {
 		return err

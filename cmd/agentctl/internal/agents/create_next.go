@@ -38,6 +38,23 @@ func (c *createCommand) next(ctx context.Context, h *cli.Hub, stored *unstructur
 	return err
 }
 
+// installFormat is that of the file for "agentctl spoke install --from".
+const installFormat = "install"
+
+// installFile prints what who installs the spoke needs.
+func (c *createCommand) installFile(ctx context.Context, stored *unstructured.Unstructured) error {
+	agent, err := cli.ParseAgent(stored)
+	if err != nil {
+		return err
+	}
+	chartvalues.FindPrincipal(ctx, c.conn, c.conn.Namespace, &c.ask.principal, &c.ask.principalID)
+	file, err := chartvalues.FileOf(agent, c.ask.principal, c.ask.principalID)
+	if err != nil {
+		return fmt.Errorf("agent %q is registered, but: %w", agent.Name, err)
+	}
+	return file.Write(c.std.Out)
+}
+
 // describeSets names the ApplicationSets of the hub that select the cluster of an agent.
 func describeSets(ctx context.Context, h *cli.Hub, agent *v1alpha1.Agent) (string, error) {
 	name, err := identity.ParseAgentName(agent.Name)

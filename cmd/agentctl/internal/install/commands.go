@@ -1,19 +1,15 @@
 package install
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/charts"
@@ -124,6 +120,7 @@ type spokeCommand struct {
 	principal   string
 	principalID string
 	agent       agents.Registration
+	from        string // file that the hub's side wrote
 }
 
 // NewSpokeCommand returns `agentctl spoke`.
@@ -141,7 +138,7 @@ func NewSpokeCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 func newSpokeInstallCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 	c := &spokeCommand{std: std, conn: conn}
 	cmd := &cobra.Command{
-		Use:   "install NAME",
+		Use:   "install (NAME | --from FILE)",
 		Short: "Install the agent beside a spoke's Argo CD, or upgrade it",
 		Long: "Install the chart argomesh-agent, which is in agentctl, into the namespace of the spoke's\n" +
 			"Argo CD, or upgrade it, and wait until the agent is ready. --context is the spoke. With --hub-context\n" +
@@ -149,15 +146,28 @@ func newSpokeInstallCommand(std cli.Streams, conn *cli.Connection) *cobra.Comman
 			"not there (--trust-domain), and the command waits until the hub shows the agent connected; without,\n" +
 			"they are in --values. The address of the principal is that of its load balancer, and its SPIFFE ID that\n" +
 			"which \"agentctl hub install\" registered, unless --principal and --principal-id say otherwise.\n\n" +
+			"Who has no access to the hub gets a file from there, \"agentctl agent create NAME -o install\", and gives\n" +
+			"it by --from.\n\n" +
 			"The pods are registered with the spoke's SPIRE as what the Agent names. The Redis of the spoke's Argo\n" +
 			"CD is filled in, so that the hub's Argo CD shows the trees.\n\n" + kept,
 		Example: "  agentctl spoke install edge-1 --context edge-1 --hub-context hub --registry registry.example/argomesh \\\n" +
 			"    --trust-domain edge.example --principal argomesh.hub.example:443",
-		Args: cli.Names(true),
-		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
+		Args: func(cmd *cobra.Command, args []string) error {
+			if c.from != "" {
+				return cli.None(cmd, args) // the file has the name
+			}
+			return cli.Names(true)(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if c.from != "" {
+				return c.runFrom(cmd.Context())
+			}
+			return c.run(cmd.Context(), args[0])
+		},
 	}
 	c.options.addFlags(cmd)
 	flags := cmd.Flags()
+	flags.StringVar(&c.from, "from", "", "file of \"agentctl agent create NAME -o install\"; - for standard input")
 	flags.StringVar(&c.hubContext, "hub-context", "", "context of the kubeconfig for the hub")
 	flags.StringVar(&c.hub, "hub-namespace", cli.DefaultNamespace, "namespace of the hub's Argo CD, where the Agents live")
 	chartvalues.AddPrincipalFlags(cmd, &c.principal, &c.principalID)
@@ -210,6 +220,41 @@ func (c *spokeCommand) run(ctx context.Context, name string) error {
 	return s.say("next: agentctl agent get %s --context %s -n %s", name, c.hubContext, c.hub)
 }
 
+// runFrom installs by a file that the hub's side wrote.
+func (c *spokeCommand) runFrom(ctx context.Context) error {
+	if c.hubContext != "" || c.agent.Given() {
+		return errors.New("--from: the file says what the Agent is; leave out --hub-context and what is said on the hub")
+	}
+	file, err := chartvalues.ReadFile(c.from, c.std.In)
+	if err != nil {
+		return err
+	}
+	s := &side{std: c.std, conn: c.conn, chart: charts.Agent, namespace: c.conn.Namespace}
+	if err := s.connect(); err != nil {
+		return err
+	}
+	if err := s.check(ctx); err != nil {
+		return err
+	}
+	w, err := c.planned(ctx, s, file.Values)
+	if err != nil {
+		return err
+	}
+	if c.options.identity.register {
+		r, err := agentRegistration(file.Name, file.SPIFFEIDs, file.PrincipalID)
+		if err != nil {
+			return err
+		}
+		if w.identity, err = s.planIdentity(ctx, &c.options.identity, r); err != nil {
+			return err
+		}
+	}
+	if err := s.install(ctx, &c.options, w); err != nil || c.options.dryRun.Value != cli.DryRunNone {
+		return err
+	}
+	return s.say("next, on the hub: agentctl agent get %s", file.Name)
+}
+
 // plan returns what is to be on the spoke, where the Agent on the hub is nil if the hub is not
 // known.
 func (c *spokeCommand) plan(ctx context.Context, s *side, name string, agent *v1alpha1.Agent) (w wanted, err error) {
@@ -217,6 +262,22 @@ func (c *spokeCommand) plan(ctx context.Context, s *side, name string, agent *v1
 	if agent != nil {
 		base = loader.MergeMaps(base, c.valuesOf(agent))
 	}
+	if w, err = c.planned(ctx, s, base); err != nil {
+		return w, err
+	}
+	if agent == nil || !c.options.identity.register || !c.agent.HasIdentity() {
+		return w, nil
+	}
+	r, err := agentRegistration(name, agent.Spec.Identity.SPIFFEIDs, c.principalID)
+	if err != nil {
+		return w, err
+	}
+	w.identity, err = s.planIdentity(ctx, &c.options.identity, r)
+	return w, err
+}
+
+// planned returns what is to be installed, with the values that base has.
+func (c *spokeCommand) planned(ctx context.Context, s *side, base map[string]any) (w wanted, err error) {
 	if c.options.registry != "" {
 		base["image"] = c.options.image("agent")
 	}
@@ -239,15 +300,7 @@ func (c *spokeCommand) plan(ctx context.Context, s *side, name string, agent *v1
 		return w, errors.New("--principal and --principal-id are missing: where the spoke reaches the principal, and the SPIFFE ID" +
 			" that it has there")
 	}
-	if agent == nil || !c.options.identity.register || !c.agent.HasIdentity() {
-		return w, nil
-	}
-	r, err := agentRegistration(name, agent.Spec.Identity.SPIFFEIDs, c.principalID)
-	if err != nil {
-		return w, err
-	}
-	w.identity, err = s.planIdentity(ctx, &c.options.identity, r)
-	return w, err
+	return w, nil
 }
 
 // has reports whether values say something at a path.
@@ -286,12 +339,7 @@ func (c *spokeCommand) ofHub(ctx context.Context, name string) (*cli.Hub, *v1alp
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.principalID == "" {
-		c.principalID = registeredPrincipal(ctx, conn)
-	}
-	if c.principal == "" {
-		c.principal = loadBalancer(ctx, conn, c.hub)
-	}
+	chartvalues.FindPrincipal(ctx, conn, c.hub, &c.principal, &c.principalID)
 	return hub, agent, nil
 }
 
@@ -319,25 +367,6 @@ func (c *spokeCommand) valuesOf(agent *v1alpha1.Agent) map[string]any {
 		delete(of, "spiffe_ids")
 	}
 	return values
-}
-
-// loadBalancer returns the address by which agents reach the principal of a hub, if its Service has
-// one that others can reach; "" if not.
-func loadBalancer(ctx context.Context, hub *cli.Connection, namespace string) string {
-	config, err := hub.Config()
-	if err != nil {
-		return ""
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return ""
-	}
-	service, err := client.CoreV1().Services(namespace).Get(ctx, charts.Principal+"-stream", metav1.GetOptions{})
-	if err != nil || len(service.Spec.Ports) == 0 || len(service.Status.LoadBalancer.Ingress) == 0 {
-		return ""
-	}
-	at := service.Status.LoadBalancer.Ingress[0]
-	return net.JoinHostPort(cmp.Or(at.Hostname, at.IP), strconv.Itoa(int(service.Spec.Ports[0].Port)))
 }
 
 // NewHubUninstallCommand returns `agentctl hub uninstall`.

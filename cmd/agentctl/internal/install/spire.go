@@ -9,15 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/charts"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/chartvalues"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
 )
-
-// principalName is the name of the principal's registration with SPIRE.
-const principalName = "principal"
 
 // identityFlags say how SPIRE is to know the pods of one side.
 type identityFlags struct {
@@ -79,7 +77,7 @@ func principalRegistration(trustDomain, namespace string) (spire.Registration, e
 	if err != nil {
 		return spire.Registration{}, fmt.Errorf("--trust-domain %q: %w", trustDomain, err)
 	}
-	name, err := identity.ParseAgentName(principalName)
+	name, err := identity.ParseAgentName(chartvalues.PrincipalRegistration)
 	if err != nil {
 		return spire.Registration{}, err
 	}
@@ -119,22 +117,4 @@ func agentRegistration(agent string, ids []string, principalID string) (spire.Re
 		r.FederatesWith = []spiffeid.TrustDomain{hub.TrustDomain()}
 	}
 	return r, nil
-}
-
-// registeredPrincipal returns the SPIFFE ID that `agentctl hub install` registered for the
-// principal of a hub; "" where it is not known.
-func registeredPrincipal(ctx context.Context, hub *cli.Connection) string {
-	objects, err := registration.NewObjects(hub)
-	if err != nil {
-		return ""
-	}
-	list, err := objects.List(ctx, spire.ClusterSPIFFEIDKind, spire.RegistrationLabel+"="+principalName)
-	if err != nil || len(list) != 1 {
-		return ""
-	}
-	text, _, _ := unstructured.NestedString(list[0].Object, "spec", "spiffeIDTemplate")
-	if _, err := identity.ParseID(text); err != nil {
-		return ""
-	}
-	return text
 }

@@ -1,2 +1,3 @@
-// Package roles is what RBAC an agent needs on its spoke, by its configuration. It is pure.
+// Package roles is what RBAC an agent needs on its spoke, by its configuration, and `agentctl agent
+// role`, which prints it. Nothing is contacted.
 package roles

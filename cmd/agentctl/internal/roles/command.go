@@ -1,4 +1,4 @@
-package agents
+package roles
 
 import (
 	"errors"
@@ -11,7 +11,6 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/roles"
 	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/proxies/access"
@@ -24,7 +23,8 @@ type roleCommand struct {
 	allGroups bool
 }
 
-func newRoleCommand(std cli.Streams) *cobra.Command {
+// NewCommand returns `agentctl agent role`.
+func NewCommand(std cli.Streams) *cobra.Command {
 	c := &roleCommand{std: std}
 	cmd := &cobra.Command{
 		Use:   "role --config FILE",
@@ -57,7 +57,7 @@ func (c *roleCommand) run() error {
 		return fmt.Errorf("--service-account %q: %s", c.account, problems[0])
 	}
 	all, err := config.Read(config.File{Program: "agent", Flag: "config", Path: c.config}, agentconfig.Default())
-	cfg := roles.Settings{Namespace: all.Namespace, Mode: all.Mode, Access: all.Access, Policy: all.Policy,
+	cfg := Settings{Namespace: all.Namespace, Mode: all.Mode, Access: all.Access, Policy: all.Policy,
 		Mapping: all.Mapping}
 	if err == nil {
 		err = config.Validate(&cfg)
@@ -72,7 +72,7 @@ func (c *roleCommand) run() error {
 	if err != nil {
 		return err
 	}
-	return printRoles(c.std.Out, roles.Of(c.account, cfg, grants))
+	return printRoles(c.std.Out, Of(c.account, cfg, grants))
 }
 
 // printRoles prints objects as YAML, one document each.

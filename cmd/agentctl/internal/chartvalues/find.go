@@ -1,0 +1,70 @@
+package chartvalues
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/argomesh/argomesh/charts"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
+	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/mesh/spire"
+)
+
+// PrincipalRegistration is the name of the principal's registration with SPIRE.
+const PrincipalRegistration = "principal"
+
+// FindPrincipal fills in what is empty of where agents reach the principal of a hub, and of its
+// SPIFFE ID: its load balancer, and what `agentctl hub install` registered. What is not known stays
+// empty.
+func FindPrincipal(ctx context.Context, hub *cli.Connection, namespace string, address, id *string) {
+	if *id == "" {
+		*id = registeredPrincipal(ctx, hub)
+	}
+	if *address == "" {
+		*address = loadBalancer(ctx, hub, namespace)
+	}
+}
+
+// registeredPrincipal returns the SPIFFE ID that `agentctl hub install` registered for the
+// principal of a hub; "" where it is not known.
+func registeredPrincipal(ctx context.Context, hub *cli.Connection) string {
+	objects, err := registration.NewObjects(hub)
+	if err != nil {
+		return ""
+	}
+	list, err := objects.List(ctx, spire.ClusterSPIFFEIDKind, spire.RegistrationLabel+"="+PrincipalRegistration)
+	if err != nil || len(list) != 1 {
+		return ""
+	}
+	text, _, _ := unstructured.NestedString(list[0].Object, "spec", "spiffeIDTemplate")
+	if _, err := identity.ParseID(text); err != nil {
+		return ""
+	}
+	return text
+}
+
+// loadBalancer returns the address by which agents reach the principal of a hub, if its Service has
+// one that others can reach; "" if not.
+func loadBalancer(ctx context.Context, hub *cli.Connection, namespace string) string {
+	config, err := hub.Config()
+	if err != nil {
+		return ""
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return ""
+	}
+	service, err := client.CoreV1().Services(namespace).Get(ctx, charts.Principal+"-stream", metav1.GetOptions{})
+	if err != nil || len(service.Spec.Ports) == 0 || len(service.Status.LoadBalancer.Ingress) == 0 {
+		return ""
+	}
+	at := service.Status.LoadBalancer.Ingress[0]
+	return net.JoinHostPort(cmp.Or(at.Hostname, at.IP), strconv.Itoa(int(service.Spec.Ports[0].Port)))
+}
