@@ -124,6 +124,7 @@ clean: ## remove what build leaves in the checkout; the cache of tools stays
 check: lint generated tree vulnerabilities unit ## what needs no server: lint, generated code, tree rules, known vulnerabilities, unit tests with -race
 
 .PHONY: test
+test: FUZZ_FLAGS = -once
 test: tools lint generated tree vulnerabilities unit sim fuzz e2e ## everything: check, simulation, fuzzing, end-to-end tests
 
 .PHONY: lint
@@ -168,8 +169,8 @@ sim-scale: ## 10,000 simulated agents with 100 applications each, and what they 
 	SIM_SCALE=10000 go test -count=1 -timeout 0 -v -run TestScale ./test/sim
 
 .PHONY: fuzz
-fuzz: ## every fuzz target for FUZZTIME (5s)
-	$(call stage,fuzzing,go run ./test/fuzz -time $(FUZZTIME))
+fuzz: ## every fuzz target for FUZZTIME (5s); make test leaves out those that were fuzzed as they are
+	$(call stage,fuzzing,go run ./test/fuzz $(FUZZ_FLAGS) -time $(FUZZTIME))
 
 .PHONY: e2e
 e2e: tools build ## end-to-end tests on real servers, by subject (test/e2e/README.md)

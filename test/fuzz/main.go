@@ -5,6 +5,7 @@
 //
 //	go run ./test/fuzz -time 10s             every target
 //	go run ./test/fuzz -time 5m ./stream/...  those of some packages
+//	go run ./test/fuzz -once                 those alone of which something has changed
 //	go run ./test/fuzz -list                 their names
 package main
 
@@ -41,6 +42,7 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("fuzz", flag.ContinueOnError)
 	duration := flags.Duration("time", 10*time.Second, "how long each target runs")
+	once := flags.Bool("once", false, "leave out what was fuzzed for that long in the last week, as it is now, on this machine")
 	list := flags.Bool("list", false, "print the targets and run nothing")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -65,13 +67,17 @@ func run(ctx context.Context, args []string) error {
 		}
 		return nil
 	}
-	return fuzz(ctx, targets, *duration)
+	return fuzz(ctx, targets, *duration, *once)
 }
 
 // fuzz runs the targets. Test binaries are built one after the other, each when there
 // is room to run a target of it: several builds at a time would each compile what all
-// of them depend on, instrumented.
-func fuzz(ctx context.Context, targets []target, d time.Duration) error {
+// of them depend on, instrumented. With once it leaves out what has a record, and says so.
+func fuzz(ctx context.Context, targets []target, d time.Duration, once bool) error {
+	known, err := newRecords()
+	if err != nil {
+		return err
+	}
 	cache, err := exec.CommandContext(ctx, "go", "env", "GOCACHE").Output()
 	if err != nil {
 		return fmt.Errorf("go env GOCACHE: %w", err)
@@ -83,10 +89,21 @@ func fuzz(ctx context.Context, targets []target, d time.Duration) error {
 	defer func() { _ = os.RemoveAll(folder) }()
 	g, running := errgroup.WithContext(ctx)
 	g.SetLimit(2 * runtime.GOMAXPROCS(0))
-	built := map[string]string{} // package to binary
+	built, contents := map[string]string{}, map[string]string{} // by package: binary and content
 	for _, target := range targets {
 		if running.Err() != nil {
 			break // one has failed, or we are told to stop
+		}
+		content := contents[target.pkg]
+		if content == "" {
+			if content, err = contentOf(running, target); err != nil {
+				return errors.Join(err, g.Wait())
+			}
+			contents[target.pkg] = content
+		}
+		if once && known.has(target, content, d) {
+			_, _ = fmt.Fprintf(os.Stdout, "%-60s was fuzzed as it is\n", target)
+			continue
 		}
 		binary := built[target.pkg]
 		if binary == "" {
@@ -97,7 +114,11 @@ func fuzz(ctx context.Context, targets []target, d time.Duration) error {
 			built[target.pkg] = binary
 		}
 		g.Go(func() error {
-			return target.run(running, binary, filepath.Join(strings.TrimSpace(string(cache)), "fuzz", target.pkg), d, os.Stdout)
+			inputs := filepath.Join(strings.TrimSpace(string(cache)), "fuzz", target.pkg)
+			if err := target.run(running, binary, inputs, d, os.Stdout); err != nil {
+				return err
+			}
+			return known.add(target, content, d)
 		})
 	}
 	return errors.Join(g.Wait(), ctx.Err())
