@@ -60,6 +60,19 @@ func stockArgoCD(t *testing.T, c *harness.ControlPlane) {
 	}
 }
 
+// withSPIRE applies the definitions of spire-controller-manager, and a ClusterSPIFFEID as SPIRE's Helm
+// chart makes one.
+func withSPIRE(t *testing.T, c *harness.ControlPlane) {
+	t.Helper()
+	if err := c.ApplyFiles(t.Context(), filepath.Join("..", "testdata", "spire-crds.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	env.Create(t, c.Resource(spire.Resource(spire.ClusterSPIFFEIDKind), ""), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "spire.spiffe.io/v1alpha1", "kind": spire.ClusterSPIFFEIDKind, "metadata": map[string]any{"name": "spire-default"},
+		"spec": map[string]any{"className": "spire-mgmt-spire", "spiffeIDTemplate": "spiffe://{{ .TrustDomain }}/ns/{{ .PodMeta.Namespace }}"},
+	}})
+}
+
 // serverArgs are the arguments of argocd-server.
 func serverArgs(t *testing.T, c *harness.ControlPlane) []string {
 	t.Helper()
@@ -85,15 +98,7 @@ func installsBesideArgoCD(t *testing.T, c *harness.ControlPlane) {
 	t.Helper()
 	ctx := t.Context()
 	stockArgoCD(t, c)
-	if err := c.ApplyFiles(ctx, filepath.Join("..", "testdata", "spire-crds.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	ids := c.Resource(spire.Resource(spire.ClusterSPIFFEIDKind), "")
-	// As SPIRE's Helm chart makes one.
-	env.Create(t, ids, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "spire.spiffe.io/v1alpha1", "kind": spire.ClusterSPIFFEIDKind, "metadata": map[string]any{"name": "spire-default"},
-		"spec": map[string]any{"className": "spire-mgmt-spire", "spiffeIDTemplate": "spiffe://{{ .TrustDomain }}/ns/{{ .PodMeta.Namespace }}"},
-	}})
+	withSPIRE(t, c)
 	own := serverArgs(t, c)
 
 	hub := append(slices.Clone(hubArgs), "--trust-domain", "hub.example", "--set", "service.type=LoadBalancer")

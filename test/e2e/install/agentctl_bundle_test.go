@@ -75,7 +75,7 @@ func bundles(t *testing.T, c *harness.ControlPlane) {
 	must(t, c.Kubeconfig, append(hubArgs,
 		"--set", "podAnnotations.note=canary-of-an-annotation",
 		"--set", "env[0].name=PRINCIPAL__NOTHING", "--set", "env[0].value=canary-of-the-environment",
-		"--set", "extraContainers[0].name=beside", "--set", "extraContainers[0].image=registry.example/beside:1",
+		"--set", "extraContainers[0].name=beside", "--set", "extraContainers[0].image="+registry+"/beside:1",
 		"--set", "extraContainers[0].args={--user=canary-of-an-argument,--password,canary-of-another}",
 		"--set", "extraContainers[0].env[0].name=PASSWORD", "--set", "extraContainers[0].env[0].value=canary-of-a-container",
 	)...)

@@ -9,3 +9,9 @@ func TestAgentctlInstallIsKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	installIsKilledAt(t, cluster(t))
 }
+
+func TestAgentctlCheckFindsAll(t *testing.T) {
+	t.Parallel()
+	says := newAdmin(t)
+	findsWhatIsWrong(t, clusterThatSays(t, says), says, nil)
+}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
@@ -109,8 +108,8 @@ func agents(f *Facts) []Finding {
 	return out
 }
 
-// healthy is the status that each type of condition has when all is well; those that are not
-// named are well when they are false.
+// trueWhenWell are the types of conditions that are true when all is well; the others are false
+// then.
 var trueWhenWell = []string{v1alpha1.ConditionReady, v1alpha1.ConditionConnected, v1alpha1.ConditionClusterSecretReady,
 	v1alpha1.ConditionMeshPolicy}
 
@@ -151,7 +150,7 @@ func ofAgent(a *v1alpha1.Agent) []Finding {
 	if len(a.Status.Conditions) == 0 {
 		out = append(out, found(Problem, "NeverConnected", about, "was looked at by no principal yet", ""))
 	}
-	if len(out) == 0 || meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ConditionConnected) && len(out) == 0 {
+	if len(out) == 0 {
 		return well("Connected", about, "is connected, and as it should be")
 	}
 	return out

@@ -22,8 +22,10 @@ type options struct {
 	dryRun   *cli.OneOf
 	// argoCD says that what follows from the Argo CD of this side is filled in, and that on the
 	// hub its argocd-server is told of the Redis proxy.
-	argoCD   bool
-	identity identityFlags
+	argoCD bool
+	// askImages says that registries are asked for the images before anything is written.
+	askImages bool
+	identity  identityFlags
 }
 
 func (o *options) addFlags(cmd *cobra.Command) {
@@ -41,6 +43,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.BoolVar(&o.force, "force-conflicts", false, "take over fields that someone else has changed since")
 	flags.BoolVar(&o.argoCD, "argocd-settings", true,
 		"fill in what follows from the Argo CD that is there, and on the hub have argocd-server use the Redis proxy")
+	flags.BoolVar(&o.askImages, "check-images", true, "ask the registries for the images before anything is written")
 	o.identity.addFlags(cmd)
 	o.dryRun = &cli.OneOf{Value: cli.DryRunNone, Allowed: []string{cli.DryRunNone, cli.DryRunServer}}
 	cli.AddEnumFlag(cmd, o.dryRun, "dry-run", "", "server: say what would be done, and write nothing")

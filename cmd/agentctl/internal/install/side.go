@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/argomesh/argomesh/charts"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/images"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
 	"github.com/argomesh/argomesh/cmd/internal/lease"
 )
@@ -81,6 +83,11 @@ func (s *side) install(ctx context.Context, o *options, w wanted) error {
 	if plan.Act == release.Refuse {
 		return fmt.Errorf("%s: %s", s.chart, plan.Why)
 	}
+	if o.askImages {
+		if err := s.hasImagesOf(ctx, plan); err != nil {
+			return err
+		}
+	}
 	dryRun := o.dryRun.Value == cli.DryRunServer
 	if w.first != nil {
 		if err := w.first(ctx); err != nil {
@@ -104,6 +111,26 @@ func (s *side) install(ctx context.Context, o *options, w wanted) error {
 		}
 	}
 	return s.setServer(ctx, w.server, o)
+}
+
+// hasImagesOf refuses a plan with an image that its registry does not have, and says which could not
+// be asked for. Where nothing changes nothing is asked.
+func (s *side) hasImagesOf(ctx context.Context, p release.Plan) error {
+	if p.Act != release.Install && p.Act != release.Upgrade {
+		return nil
+	}
+	objects, err := release.Objects(p.Manifest)
+	if err != nil {
+		return err
+	}
+	answer := images.Ask(ctx, images.Of(objects))
+	for _, image := range slices.Sorted(maps.Keys(answer.Unasked)) {
+		if err := s.say("whether there is an image %s could not be asked from here: %s", image,
+			cli.OneLine(answer.Unasked[image])); err != nil {
+			return err
+		}
+	}
+	return answer.Refusal()
 }
 
 // showAll prints what a plan would change, and what would become of argocd-server.
