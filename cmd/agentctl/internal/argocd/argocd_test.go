@@ -6,7 +6,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 )
 
 // container is one of Argo CD as its manifests have it, with further arguments.
@@ -202,5 +207,40 @@ func TestManager(t *testing.T) {
 		if got := Manager(&o); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+// A Deployment that changed meanwhile is read and decided on again, and what someone else did to
+// its arguments stays.
+func TestApplyDecidesAgain(t *testing.T) {
+	t.Parallel()
+	read := server("--insecure")
+	read.Namespace, read.Name = "argocd", "argocd-server"
+	read.Spec.Template.Spec.Containers[1].Name = "argocd-server"
+	now := read.DeepCopy()
+	now.Spec.Template.Spec.Containers[1].Args = []string{"/usr/local/bin/argocd-server", "--loglevel=debug"}
+	client := fake.NewClientset(now)
+	tries := 0
+	client.PrependReactor("patch", "deployments", func(k8stesting.Action) (bool, runtime.Object, error) {
+		tries++
+		if tries == 1 {
+			return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "deployments"}, "argocd-server", nil)
+		}
+		return false, nil, nil
+	})
+	use := func(d *appsv1.Deployment) Change { return UseRedis(d, "ours:1") }
+	if err := Apply(t.Context(), client, read, use, false); err != nil {
+		t.Fatal(err)
+	}
+	got, err := client.AppsV1().Deployments("argocd").Get(t.Context(), "argocd-server", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"/usr/local/bin/argocd-server", "--loglevel=debug", "--redis=ours:1"}
+	if diff := cmp.Diff(want, argsOf(got)); diff != "" || tries != 2 {
+		t.Errorf("after %d tries (-want +got):\n%s", tries, diff)
+	}
+	if before, is := got.Annotations[RedisBefore]; !is || before != "" {
+		t.Errorf("its annotations are %v", got.Annotations)
 	}
 }

@@ -3,15 +3,15 @@ package argocd
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net"
-	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 )
 
 // RedisBefore is the annotation of argocd-server's Deployment in which its own flag --redis is
@@ -76,35 +76,40 @@ func withoutRedis(args []string) []string {
 // Uses reports whether argocd-server has the Redis at an address by its flag.
 func Uses(d *appsv1.Deployment, address string) bool { return flag(argsOf(d), "redis") == address }
 
-// Do carries a change out; in a dry run the API server checks it and stores nothing. It is refused
-// when the Deployment has changed since it was read.
-func (c Change) Do(ctx context.Context, client kubernetes.Interface, d *appsv1.Deployment, dryRun bool) error {
+// Apply carries out what decide says of a Deployment; in a dry run the API server checks it and stores
+// nothing. When the Deployment has changed since it was read, it is read and decided on again.
+func Apply(ctx context.Context, client kubernetes.Interface, d *appsv1.Deployment,
+	decide func(*appsv1.Deployment) Change, dryRun bool) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		err := decide(d).patch(ctx, client, d, dryRun)
+		if apierrors.IsConflict(err) {
+			if fresh, getErr := client.AppsV1().Deployments(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{}); getErr == nil {
+				d = fresh
+			}
+		}
+		return err
+	})
+}
+
+// patch carries a change out on a Deployment as it was read.
+func (c Change) patch(ctx context.Context, client kubernetes.Interface, d *appsv1.Deployment, dryRun bool) error {
 	if c.Args == nil {
 		return nil
 	}
-	type step struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value,omitempty"`
+	pod := d.Spec.Template.Spec
+	var before any // null takes it away
+	if c.Before != nil {
+		before = *c.Before
 	}
-	steps := []step{
-		{Op: "test", Path: "/metadata/resourceVersion", Value: d.ResourceVersion},
-		{
-			Op: "add", Value: slices.Clone(c.Args),
-			Path: fmt.Sprintf("/spec/template/spec/containers/%d/args", Container(d.Spec.Template.Spec)),
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{
+			"resourceVersion": d.ResourceVersion, // of another one it is a conflict
+			"annotations":     map[string]any{RedisBefore: before},
 		},
-	}
-	path := "/metadata/annotations/" + strings.ReplaceAll(RedisBefore, "/", "~1")
-	switch {
-	case c.Before == nil:
-		steps = append(steps, step{Op: "remove", Path: path})
-	case d.Annotations == nil:
-		steps = append(steps,
-			step{Op: "add", Path: "/metadata/annotations", Value: map[string]string{RedisBefore: *c.Before}})
-	default:
-		steps = append(steps, step{Op: "add", Path: path, Value: *c.Before})
-	}
-	patch, err := json.Marshal(steps)
+		"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{
+			map[string]any{"name": pod.Containers[Container(pod)].Name, "args": c.Args},
+		}}}},
+	})
 	if err != nil {
 		return err
 	}
@@ -112,7 +117,7 @@ func (c Change) Do(ctx context.Context, client kubernetes.Interface, d *appsv1.D
 	if dryRun {
 		opts.DryRun = []string{metav1.DryRunAll}
 	}
-	_, err = client.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.JSONPatchType, patch, opts)
+	_, err = client.AppsV1().Deployments(d.Namespace).Patch(ctx, d.Name, types.StrategicMergePatchType, patch, opts)
 	return err
 }
 

@@ -51,6 +51,7 @@ func (s *side) known(values map[string]any) (map[string]any, error) {
 type serverPlan struct {
 	server *appsv1.Deployment
 	change argocd.Change
+	decide func(*appsv1.Deployment) argocd.Change
 	// told is what a person has to do; empty for nothing.
 	told string
 }
@@ -62,7 +63,8 @@ func (s *side) planServer(ctx context.Context, argo argocd.State, values map[str
 	if address == "" || argo.Server == nil {
 		return serverPlan{}, nil
 	}
-	p := serverPlan{server: argo.Server, change: argocd.UseRedis(argo.Server, address)}
+	use := func(d *appsv1.Deployment) argocd.Change { return argocd.UseRedis(d, address) }
+	p := serverPlan{server: argo.Server, change: use(argo.Server), decide: use}
 	if p.change.Args == nil {
 		return p, nil
 	}
@@ -75,7 +77,7 @@ func (s *side) planServer(ctx context.Context, argo argocd.State, values map[str
 			" argument --redis=%s (in the chart argo-cd by server.extraArgs); without, Argo CD shows no trees of spokes", by,
 			address)}, nil
 	}
-	return p, s.explainServer(p.change.Do(ctx, s.client, p.server, true))
+	return p, s.explainServer(argocd.Apply(ctx, s.client, p.server, p.decide, true))
 }
 
 // redisProxyOf returns where the values have the Redis proxy; "" for nowhere. byHand says why
@@ -107,7 +109,7 @@ func (s *side) setServer(ctx context.Context, p serverPlan, o *options) error {
 		return nil
 	}
 	err := s.alone(ctx, func(ctx context.Context) error {
-		return s.explainServer(p.change.Do(ctx, s.client, p.server, false))
+		return s.explainServer(argocd.Apply(ctx, s.client, p.server, p.decide, false))
 	})
 	if err != nil {
 		return err
@@ -131,14 +133,14 @@ func (s *side) restoreServer(ctx context.Context, values map[string]any, timeout
 	if argo.Server == nil || address == "" {
 		return nil
 	}
-	change := argocd.Restore(argo.Server, address)
-	if change.Args == nil {
+	restore := func(d *appsv1.Deployment) argocd.Change { return argocd.Restore(d, address) }
+	if restore(argo.Server).Args == nil {
 		if argocd.Uses(argo.Server, address) {
 			return s.say("argocd-server still has --redis=%s, which was not set by agentctl: take it away", address)
 		}
 		return nil
 	}
-	if err := s.explainServer(change.Do(ctx, s.client, argo.Server, false)); err != nil {
+	if err := s.explainServer(argocd.Apply(ctx, s.client, argo.Server, restore, false)); err != nil {
 		return err
 	}
 	if err := s.say("Deployment %s has the Redis again that it had", argo.Server.Name); err != nil {
