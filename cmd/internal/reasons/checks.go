@@ -16,7 +16,7 @@ func ofCluster() []Entry {
 		byCheck("KubernetesTooOld", "The API server is of a release that is not supported.",
 			"It is older than 1.30.", "Upgrade Kubernetes."),
 		byCheck("ArgoCDMissing", "The API server knows no Applications.",
-			"Argo CD is not installed there, or not its definitions.", "Install Argo CD; `docs/versions.md` says which release."),
+			"Argo CD is not installed there, or not its definitions.", "Install Argo CD; `docs/install.md` says which release."),
 		byCheck("ServerMissing", "The hub has no argocd-server.",
 			"Argo CD is in another namespace, or runs outside of this cluster.", "Name its namespace with `-n`, if it is here."),
 		byCheck("ControllerMissing", "Nothing syncs on the spoke.",

@@ -1,6 +1,7 @@
 package argocd
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -100,6 +101,15 @@ func stateOf(deployments []appsv1.Deployment, sets []appsv1.StatefulSet, params 
 	return s
 }
 
+// ServerVersion is the tag of the image of argocd-server; empty when it has none, or is not there.
+func (s State) ServerVersion() string {
+	if s.Server == nil {
+		return ""
+	}
+	pod := s.Server.Spec.Template.Spec
+	return tagOf(pod.Containers[Container(pod)].Image)
+}
+
 // tagOf is the tag of an image; empty for none.
 func tagOf(image string) string {
 	image, _, _ = strings.Cut(image, "@")
@@ -140,8 +150,8 @@ func redisOf(c *corev1.Container, params map[string]string) *Redis {
 		}
 		return c.Env[i].Value
 	}
-	r := &Redis{Address: firstOf(flag(args, "redis"), env("REDIS_SERVER"), defaultRedis)}
-	r.Compression = firstOf(flag(args, "redis-compress"), env("REDIS_COMPRESSION"), "gzip")
+	r := &Redis{Address: cmp.Or(flag(args, "redis"), env("REDIS_SERVER"), defaultRedis)}
+	r.Compression = cmp.Or(flag(args, "redis-compress"), env("REDIS_COMPRESSION"), "gzip")
 	for _, e := range c.Env {
 		if e.Name == "REDIS_PASSWORD" && e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
 			r.Secret, r.Key = e.ValueFrom.SecretKeyRef.Name, e.ValueFrom.SecretKeyRef.Key
@@ -178,13 +188,4 @@ func has(args []string, name string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool {
 		return arg == "--"+name || strings.HasPrefix(arg, "--"+name+"=")
 	})
-}
-
-func firstOf(all ...string) string {
-	for _, s := range all {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/install"
 )
 
 // A check looks at what was read of one side. pre says that it holds before an install, too.
@@ -45,9 +47,8 @@ func Sort(all []Finding) {
 	slices.SortStableFunc(all, func(a, b Finding) int { return a.Level.rank() - b.Level.rank() })
 }
 
-// The oldest releases that are supported.
+// The oldest releases of Argo CD that are supported.
 const (
-	oldestKubernetes  = "1.30"
 	oldestHubArgoCD   = "3.5"
 	oldestSpokeArgoCD = "3.2"
 )
@@ -61,9 +62,9 @@ func kubernetesVersion(f *Facts) []Finding {
 	if err != nil {
 		return unread(word, about, err)
 	}
-	if is.LessThan(version.MustParseGeneric(oldestKubernetes)) {
+	if is.LessThan(version.MustParseGeneric(install.OldestKubernetes)) {
 		return []Finding{found(Problem, word, about,
-			fmt.Sprintf("is of %s, and %s is the oldest that is supported", f.Kubernetes.is, oldestKubernetes), "")}
+			fmt.Sprintf("is of %s, and %s is the oldest that is supported", f.Kubernetes.is, install.OldestKubernetes), "")}
 	}
 	return well(word, about, "is of "+f.Kubernetes.is)
 }

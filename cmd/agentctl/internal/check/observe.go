@@ -21,6 +21,7 @@ import (
 	"github.com/argomesh/argomesh/charts"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/install"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
 	hubstate "github.com/argomesh/argomesh/fleet/hub"
 	"github.com/argomesh/argomesh/mesh/spire"
@@ -101,34 +102,17 @@ func (o *observer) clock(ctx context.Context, f *Facts) {
 }
 
 func (o *observer) argoCD(ctx context.Context, f *Facts) {
-	f.Definitions.is, f.Definitions.err = o.serves(cli.ApplicationResource)
+	f.Definitions.is, f.Definitions.err = cli.Serves(o.client.Discovery(), cli.ApplicationResource)
 	f.ArgoCD.is, f.ArgoCD.err = argocd.Observe(ctx, o.client, o.namespace)
 	if f.ArgoCD.err == nil {
 		f.Version = f.ArgoCD.is.Version
 	}
 }
 
-// serves reports whether the API server knows a resource.
-func (o *observer) serves(resource schema.GroupVersionResource) (bool, error) {
-	list, err := o.client.Discovery().ServerResourcesForGroupVersion(resource.GroupVersion().String())
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	for _, r := range list.APIResources {
-		if r.Name == resource.Resource {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
 func (o *observer) spire(ctx context.Context, f *Facts) {
 	_, err := o.client.StorageV1().CSIDrivers().Get(ctx, csiDriverName, metav1.GetOptions{})
 	f.SPIRE.CSIDriver.is, f.SPIRE.CSIDriver.err = err == nil, unless(apierrors.IsNotFound, err)
-	f.SPIRE.Served.is, f.SPIRE.Served.err = o.serves(spire.Resource(spire.ClusterSPIFFEIDKind))
+	f.SPIRE.Served.is, f.SPIRE.Served.err = cli.Serves(o.client.Discovery(), spire.Resource(spire.ClusterSPIFFEIDKind))
 	if !f.SPIRE.Served.is {
 		return
 	}
@@ -204,7 +188,7 @@ func (o *observer) pods(ctx context.Context, f *Facts) {
 		pod := &list.Items[i]
 		switch pod.Status.Phase { //nolint:exhaustive // one that has ended says nothing
 		case corev1.PodPending:
-			f.Mounts[pod.Name] = o.mount(ctx, pod.Name)
+			f.Mounts[pod.Name], _ = install.FailedMount(ctx, o.client, pod) // without it the pod is not ready, unexplained
 		case corev1.PodRunning:
 			all.Go(func() { answers[i].is, answers[i].err = o.ask(ctx, pod) })
 		}
@@ -215,17 +199,6 @@ func (o *observer) pods(ctx context.Context, f *Facts) {
 			f.Asked[list.Items[i].Name] = answers[i]
 		}
 	}
-}
-
-// mount says why a volume of a pod is not mounted; "" when nothing says so.
-func (o *observer) mount(ctx context.Context, pod string) string {
-	events, err := o.client.CoreV1().Events(o.namespace).List(ctx, metav1.ListOptions{
-		FieldSelector: "involvedObject.name=" + pod + ",reason=FailedMount",
-	})
-	if err != nil || len(events.Items) == 0 {
-		return ""
-	}
-	return events.Items[len(events.Items)-1].Message
 }
 
 func (o *observer) network(ctx context.Context, f *Facts) {

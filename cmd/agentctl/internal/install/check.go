@@ -12,8 +12,8 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 )
 
-// oldest is the oldest Kubernetes that is supported, on either side.
-const oldest = "1.30"
+// OldestKubernetes is the oldest that is supported, on either side.
+const OldestKubernetes = "1.30"
 
 // check looks for what must be there before a chart is installed, and reports all that is
 // missing at once. Nothing is written.
@@ -23,9 +23,10 @@ func (s *side) check(ctx context.Context) error {
 		return s.explain(err, "reach the Kubernetes API")
 	}
 	var problems []error
-	if is, err := version.ParseGeneric(has.GitVersion); err == nil && is.LessThan(version.MustParseGeneric(oldest)) {
+	oldest := version.MustParseGeneric(OldestKubernetes)
+	if is, err := version.ParseGeneric(has.GitVersion); err == nil && is.LessThan(oldest) {
 		problems = append(problems, fmt.Errorf("the Kubernetes API at %s is of %s: %s or newer is needed", s.config.Host,
-			has.GitVersion, oldest))
+			has.GitVersion, OldestKubernetes))
 	}
 	namespace, err := s.client.CoreV1().Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
 	switch {
@@ -39,7 +40,7 @@ func (s *side) check(ctx context.Context) error {
 	case namespace.DeletionTimestamp != nil:
 		problems = append(problems, fmt.Errorf("namespace %s is being deleted: wait until it is gone", s.namespace))
 	}
-	argo, err := s.argoCD()
+	argo, err := cli.Serves(s.client.Discovery(), cli.ApplicationResource)
 	if err != nil {
 		return s.explain(err, "look for Argo CD")
 	}
@@ -48,22 +49,4 @@ func (s *side) check(ctx context.Context) error {
 			errors.New("Argo CD is not there (its resource applications.argoproj.io): install it first"))
 	}
 	return errors.Join(problems...)
-}
-
-// argoCD reports whether the definitions of Argo CD are there.
-func (s *side) argoCD() (bool, error) {
-	group := cli.ApplicationResource.GroupVersion().String()
-	list, err := s.client.Discovery().ServerResourcesForGroupVersion(group)
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	for _, r := range list.APIResources {
-		if r.Name == cli.ApplicationResource.Resource {
-			return true, nil
-		}
-	}
-	return false, nil
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 )
 
 // lookEvery is how often the Deployment is looked at while it is waited for.
@@ -82,17 +83,27 @@ func (s *side) problem(ctx context.Context, d *appsv1.Deployment) (string, error
 		if pod.Status.Phase != corev1.PodPending {
 			continue
 		}
-		events, err := s.client.CoreV1().Events(s.namespace).List(ctx, metav1.ListOptions{
-			FieldSelector: "involvedObject.name=" + pod.Name + ",reason=FailedMount",
-		})
+		why, err := FailedMount(ctx, s.client, pod)
 		if err != nil {
 			return "", err
 		}
-		if n := len(events.Items); n > 0 {
-			return fmt.Sprintf("pod %s: FailedMount: %s", pod.Name, events.Items[n-1].Message), nil
+		if why != "" {
+			return fmt.Sprintf("pod %s: FailedMount: %s", pod.Name, why), nil
 		}
 	}
 	return "", nil
+}
+
+// FailedMount says why a volume of a pod is not mounted, as the newest Event of that has it; "" when
+// none says so.
+func FailedMount(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) (string, error) {
+	events, err := client.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: "involvedObject.name=" + pod.Name + ",reason=FailedMount",
+	})
+	if err != nil || len(events.Items) == 0 {
+		return "", err
+	}
+	return events.Items[len(events.Items)-1].Message, nil
 }
 
 // cure says what helps against what was seen last.

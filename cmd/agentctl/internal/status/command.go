@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/argomesh/argomesh/charts"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/install"
 	hubstate "github.com/argomesh/argomesh/fleet/hub"
@@ -126,9 +127,11 @@ func look(ctx context.Context, h *cli.Hub, client kubernetes.Interface) (*Report
 	case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err): // it may run elsewhere
 		return nil, err
 	}
-	if r.Hub.ArgoCD, err = argoCD(ctx, client, h.Namespace); err != nil {
+	argo, err := argocd.Observe(ctx, client, h.Namespace)
+	if err != nil {
 		return nil, err
 	}
+	r.Hub.ArgoCD = argo.ServerVersion()
 	err = cli.EachOf(ctx, h.Agents, func(obj *unstructured.Unstructured) error {
 		agent, err := cli.ParseAgent(obj)
 		if err == nil {
@@ -138,26 +141,4 @@ func look(ctx context.Context, h *cli.Hub, client kubernetes.Interface) (*Report
 	})
 	r.finish()
 	return r, err
-}
-
-// argoCD returns the tag of the image of argocd-server.
-func argoCD(ctx context.Context, client kubernetes.Interface, namespace string) (string, error) {
-	list, err := client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{
-		LabelSelector: "app.kubernetes.io/part-of=argocd,app.kubernetes.io/component=server",
-	})
-	if apierrors.IsForbidden(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	for i := range list.Items {
-		for _, c := range list.Items[i].Spec.Template.Spec.Containers {
-			image, _, _ := strings.Cut(c.Image, "@")
-			if colon := strings.LastIndex(image, ":"); colon > strings.LastIndex(image, "/") {
-				return image[colon+1:], nil
-			}
-		}
-	}
-	return "", nil
 }
