@@ -1,6 +1,6 @@
 // Package v1alpha1 is version v1alpha1 of the API group argomesh.io. It owns
-// the Agent custom resource: its Go types, the rules the API server checks, and
-// the CustomResourceDefinition generated from both. What an Agent means (which
+// the custom resources Agent and AccessRequest: their Go types, the rules the API server
+// checks, and the CustomResourceDefinitions generated from both. What an Agent means (which
 // SPIFFE ID belongs to which agent, which cluster Secret is kept for it) is
 // decided in packages fleet and fleet/controller.
 //

@@ -19,13 +19,19 @@ var (
 	// AgentResource is the resource a dynamic client asks for Agents.
 	AgentResource = SchemeGroupVersion.WithResource("agents")
 
+	// AccessRequestResource is the resource a dynamic client asks for AccessRequests.
+	AccessRequestResource = SchemeGroupVersion.WithResource("accessrequests")
+
+	// AccessRequestGroupVersionKind is the kind an AccessRequest object carries.
+	AccessRequestGroupVersionKind = SchemeGroupVersion.WithKind(AccessRequestKind)
+
 	// AgentGroupVersionKind is the kind an Agent object carries.
 	AgentGroupVersionKind = SchemeGroupVersion.WithKind(AgentKind)
 )
 
 // AddToScheme makes s know this package's types.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(SchemeGroupVersion, &Agent{}, &AgentList{})
+	s.AddKnownTypes(SchemeGroupVersion, &Agent{}, &AgentList{}, &AccessRequest{}, &AccessRequestList{})
 	metav1.AddToGroupVersion(s, SchemeGroupVersion)
 	return nil
 }

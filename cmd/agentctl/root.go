@@ -12,6 +12,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/hub"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/identities"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/install"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/kubeconfig"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/mesh"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/status"
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
@@ -38,6 +39,7 @@ func newRootCommand(std cli.Streams) *cobra.Command {
 	conn.AddFlags(root)
 	root.AddCommand(agents.NewCommand(std, conn), hub.NewCommand(std, conn), identities.NewCommand(std, conn),
 		newEnvoyCommand(std), mesh.NewCommand(std, conn), install.NewSpokeCommand(std, conn), bundle.NewCommand(std, conn),
-		status.NewCommand(std, conn), check.NewCommand(std, conn), newExplainCommand(std), newVersionCommand(std, conn))
+		status.NewCommand(std, conn), check.NewCommand(std, conn), kubeconfig.NewCommand(std, conn), newExplainCommand(std),
+		newVersionCommand(std, conn))
 	return root
 }

@@ -22,7 +22,9 @@ import (
 // liveCredentials are the credentials of the resource proxy as main wires them.
 type liveCredentials struct {
 	// keys sign and check tokens; nil when they are off.
-	keys    *token.Keys
+	keys *token.Keys
+	// issuer makes out tokens; nil when they are off.
+	issuer  *credentials.Issuer
 	config  func(context.Context, *v1alpha1.Agent, []byte) (controller.ClusterConfig, error)
 	changed func() <-chan struct{}
 	run     func(context.Context) error // in every replica
@@ -67,7 +69,7 @@ func newLiveCredentials(cfg principalconfig.Config, base *start.Base, source *wo
 	}
 	c := credentials.New(keys, settings.TokenLife, authorities, base.Log)
 	return liveCredentials{
-		keys: keys, config: c.Config, changed: c.Changed, rotate: keys.Rotate,
+		keys: keys, issuer: c, config: c.Config, changed: c.Changed, rotate: keys.Rotate,
 		run: func(ctx context.Context) error {
 			g, ctx := errgroup.WithContext(ctx)
 			g.Go(func() error { return keys.Run(ctx) })

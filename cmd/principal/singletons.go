@@ -62,6 +62,13 @@ func newSingletons(c *hubCore, f *proxies) (*leaderTasks, error) {
 	s := &leaderTasks{hub: c.hub,
 		parts: []func(context.Context) error{agents.Run, projects.Run, remains.Run, meshPolicy.Run, showClusters,
 			f.credentials.rotate, keepCommon, keepVersion, silent.Run, absent.Run}}
+	people, err := newAccessRequests(c, f.credentials)
+	if err != nil {
+		return nil, err
+	}
+	if people != nil {
+		s.parts = append(s.parts, people.Run)
+	}
 	push, err := newBundlePusher(cfg.SPIRE, c.source, registry, log)
 	if err != nil {
 		return nil, err

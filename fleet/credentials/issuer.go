@@ -80,6 +80,7 @@ func OwnBundle(source *workload.Source) ([]byte, error) {
 // tokenKeys are token.Keys as far as they are used here.
 type tokenKeys interface {
 	Sign(agent identity.AgentName, holder token.Holder) (token.Signed, error)
+	SignFor(agent identity.AgentName, holder token.Holder, person string, life time.Duration) (token.Signed, error)
 	Inspect(agent identity.AgentName, holder token.Holder, text string) (token.Signed, error)
 	Changed() <-chan struct{}
 }
@@ -130,6 +131,23 @@ func (c *Issuer) Config(_ context.Context, of *v1alpha1.Agent, have []byte) (con
 	}
 	content, err := json.Marshal(controller.Credentials{BearerToken: text, CA: ca})
 	return controller.ClusterConfig{JSON: content, Again: again}, err
+}
+
+// SignFor makes out a token of an Agent to a person; see token.Keys.SignFor.
+func (c *Issuer) SignFor(of *v1alpha1.Agent, person string, life time.Duration) (token.Signed, error) {
+	agent, err := identity.ParseAgentName(of.Name)
+	if err != nil {
+		return token.Signed{}, err
+	}
+	return c.keys.SignFor(agent, holderOf(of), person, life)
+}
+
+// Authorities returns those of the resource proxy's certificate, in PEM, nil for those of the
+// system; false while they are not known.
+func (c *Issuer) Authorities() (ca []byte, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ca, c.known
 }
 
 // holderOf is whose the tokens of an Agent are.

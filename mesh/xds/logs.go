@@ -32,6 +32,7 @@ func (p *encoder) accessLog() *accesslogv3.AccessLog {
 					"upgrade":        "%REQ(UPGRADE):16%",
 					"subject":        "%DYNAMIC_METADATA(" + jwtMetadata + ":" + payloadKey + ":sub)%",
 					"token":          "%DYNAMIC_METADATA(" + jwtMetadata + ":" + payloadKey + ":jti)%",
+					"user":           "%DYNAMIC_METADATA(" + jwtMetadata + ":" + payloadKey + ":username)%",
 					"route":          "%ROUTE_NAME%",
 					"cluster":        "%UPSTREAM_CLUSTER%",
 					"status":         "%RESPONSE_CODE%",

@@ -94,6 +94,9 @@ type Record struct {
 	// Subject and TokenID are claims sub and jti of the token.
 	Subject string `json:"subject,omitempty"`
 	TokenID string `json:"token_id,omitempty"`
+	// User is the person to whom the token was made out, as the hub's API server knows her; empty
+	// for a token of the hub's Argo CD.
+	User string `json:"user,omitempty"`
 	// Source is the caller's address as Envoy saw it.
 	Source    string `json:"source,omitempty"`
 	UserAgent string `json:"user_agent,omitempty"`
@@ -149,7 +152,7 @@ const MaxText = 512
 // clip shortens what a caller chose, so that no line is longer than a few KiB.
 func (r *Record) clip() {
 	for _, text := range []*string{
-		&r.Subject, &r.TokenID, &r.Source, &r.UserAgent, &r.AsUser, &r.Verb, &r.Group, &r.Version, &r.Resource,
+		&r.Subject, &r.TokenID, &r.User, &r.Source, &r.UserAgent, &r.AsUser, &r.Verb, &r.Group, &r.Version, &r.Resource,
 		&r.Subresource, &r.Namespace, &r.Name, &r.Path, &r.Upgrade, &r.Rule, &r.HubRule,
 	} {
 		*text = cut(*text)
@@ -183,6 +186,7 @@ func (r *Record) attributes() []attribute.KeyValue {
 		{"argomesh.agent", r.Agent.String()},
 		{"argomesh.subject", r.Subject},
 		{"argomesh.token_id", r.TokenID},
+		{"user.name", r.User},
 		{"client.address", r.Source},
 		{"user_agent.original", r.UserAgent},
 		{"argomesh.as_user", r.AsUser},

@@ -227,23 +227,24 @@ func (c *call) end(r *http.Request) {
 	}
 }
 
-// claims returns sub and jti of a token that was verified. What cannot be read is
+// claims returns sub, jti and username of a token that was verified. What cannot be read is
 // empty.
-func claims(token string) (subject, id string) {
+func claims(token string) (subject, id, person string) {
 	_, rest, _ := strings.Cut(token, ".")
 	payload, _, _ := strings.Cut(rest, ".")
 	text, err := base64.RawURLEncoding.DecodeString(payload)
 	if err != nil {
-		return "", ""
+		return "", "", ""
 	}
 	var c struct {
 		Subject string `json:"sub"`
 		ID      string `json:"jti"`
+		Person  string `json:"username"`
 	}
 	if json.Unmarshal(text, &c) != nil {
-		return "", ""
+		return "", "", ""
 	}
-	return c.Subject, c.ID
+	return c.Subject, c.ID, c.Person
 }
 
 // source returns the address that Envoy saw the call come from: what it appended to

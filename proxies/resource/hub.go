@@ -287,7 +287,7 @@ func (c *call) admit(w http.ResponseWriter, r *http.Request, name identity.Agent
 		return Target{}, false
 	}
 	c.token, c.record.Agent = token, of
-	c.record.Subject, c.record.TokenID = claims(token)
+	c.record.Subject, c.record.TokenID, c.record.User = claims(token)
 	if of != name {
 		c.refuse(w, ruleToken, exchange.Forbidden("the token is for another agent"))
 		return Target{}, false

@@ -19,7 +19,7 @@ func TestBookRemembers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		signed, err := sign(key, issuer, agent, Holder{}, "id-of-"+name, fuzzNow, DefaultLife)
+		signed, err := sign(key, issuer, agent, Holder{}, "", "id-of-"+name, fuzzNow, DefaultLife)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -41,7 +41,7 @@ func FuzzVerify(f *testing.F) {
 	}
 	issuer := Issuer("hub")
 	for _, key := range []*Key{state.Current, state.Previous, other} {
-		signed, err := sign(key, issuer, agent, Holder{}, "id", fuzzNow, DefaultLife)
+		signed, err := sign(key, issuer, agent, Holder{}, "", "id", fuzzNow, DefaultLife)
 		if err != nil {
 			f.Fatal(err)
 		}

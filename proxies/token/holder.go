@@ -18,10 +18,12 @@ type Holder struct {
 	Created time.Time
 }
 
-// binding is the part of a token that names its holder.
+// binding is the part of a token that names its holder, and the person it was made out to:
+// none where that is the hub's Argo CD.
 type binding struct {
 	UID        string `json:"agent_uid,omitempty"`
 	Generation int64  `json:"agent_gen,omitempty"`
+	Person     string `json:"username,omitempty"`
 }
 
 // is reports whether a token with that binding is one of the holder. Releases before this

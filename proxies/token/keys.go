@@ -184,13 +184,29 @@ func (k *Keys) Published() Published {
 // Sign returns a new token of agent, whose Agent is holder. The error wraps ErrNoKey while
 // no key signs.
 func (k *Keys) Sign(agent identity.AgentName, holder Holder) (Signed, error) {
+	return k.signFor(agent, holder, "", k.cfg.Life)
+}
+
+// SignFor returns a new token of agent, whose Agent is holder, that is made out to a person. It
+// lives no longer than life, in whole seconds, nor than those of Sign. The error wraps ErrNoKey
+// while no key signs.
+func (k *Keys) SignFor(agent identity.AgentName, holder Holder, person string, life time.Duration) (Signed, error) {
+	if person == "" || len(person) > MaxPerson {
+		return Signed{}, fmt.Errorf("token of agent %s: the name of a person has 1 to %d bytes, not %d", agent, MaxPerson,
+			len(person))
+	}
+	return k.signFor(agent, holder, person, life.Truncate(time.Second))
+}
+
+func (k *Keys) signFor(agent identity.AgentName, holder Holder, person string, life time.Duration) (Signed, error) {
 	k.mu.RLock()
 	key, issuer := k.state.Current, k.issuer
 	k.mu.RUnlock()
 	if key == nil {
 		return Signed{}, fmt.Errorf("token of agent %s: %w", agent, ErrNoKey)
 	}
-	signed, err := sign(key, issuer, agent, holder, uuid.NewString(), time.Now(), min(k.cfg.Life, key.Longest))
+	signed, err := sign(key, issuer, agent, holder, person, uuid.NewString(), time.Now(),
+		min(life, k.cfg.Life, key.Longest))
 	if err == nil {
 		k.metrics.signed.Inc()
 	}
@@ -227,7 +243,8 @@ func (k *Keys) Revoked(text string) bool {
 	return known && orphan(book.keys, text, time.Now())
 }
 
-// Inspect returns what is known of a token of agent that is valid now, and bound to holder.
+// Inspect returns what is known of a token of agent that is valid now, bound to holder, and made
+// out to no person.
 // The error wraps ErrInvalid, or ErrNoKey while the keys were not read, so that no one knows.
 func (k *Keys) Inspect(agent identity.AgentName, holder Holder, text string) (Signed, error) {
 	k.mu.RLock()
@@ -242,6 +259,8 @@ func (k *Keys) Inspect(agent identity.AgentName, holder Holder, text string) (Si
 		return Signed{}, err
 	case v.agent != agent:
 		return Signed{}, fmt.Errorf("%w: it is of agent %s", ErrInvalid, v.agent)
+	case v.bound.Person != "":
+		return Signed{}, fmt.Errorf("%w: it is made out to a person", ErrInvalid)
 	case !holder.is(v.bound, v.signed.IssuedAt):
 		return Signed{}, fmt.Errorf("%w: it is of an Agent of that name before, or was ended", ErrInvalid)
 	}

@@ -48,8 +48,12 @@ type Signed struct {
 	IssuedAt, Expiry, Renew time.Time
 }
 
-// sign makes a token of agent that lives as long as life, in whole seconds.
-func sign(key *Key, issuer string, agent identity.AgentName, holder Holder, id string, now time.Time,
+// MaxPerson is the longest name of a person that a token has, in bytes.
+const MaxPerson = 512
+
+// sign makes a token of agent that lives as long as life, in whole seconds. person is empty for
+// one that is the hub's Argo CD's.
+func sign(key *Key, issuer string, agent identity.AgentName, holder Holder, person, id string, now time.Time,
 	life time.Duration) (Signed, error) {
 	signer, err := jose.NewSigner(jose.SigningKey{
 		Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key.private, KeyID: key.ID},
@@ -62,7 +66,8 @@ func sign(key *Key, issuer string, agent identity.AgentName, holder Holder, id s
 		Issuer: issuer, Subject: agent.String(), Audience: jwt.Audience{Audience}, ID: id,
 		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), Expiry: jwt.NewNumericDate(now.Add(life)),
 	}
-	text, err := jwt.Signed(signer).Claims(claims).Claims(binding{UID: holder.UID, Generation: holder.Generation}).
+	text, err := jwt.Signed(signer).Claims(claims).
+		Claims(binding{UID: holder.UID, Generation: holder.Generation, Person: person}).
 		Serialize()
 	if err != nil {
 		return Signed{}, fmt.Errorf("sign token of agent %s: %w", agent, err)

@@ -43,6 +43,7 @@ var mayImport = map[string][]string{
 	"identity":                         nil,
 	"internal/notify":                  nil,
 	"internal/diff":                    nil,
+	"internal/sealed":                  nil,
 	"internal/pause":                   nil,
 	"identity/workload":                {"internal/notify", "identity", "stream/protolimit"},
 	"identity/header":                  {"identity"},
@@ -54,6 +55,7 @@ var mayImport = map[string][]string{
 	"fleet/controller":                 {"api/v1alpha1", "backends/kube/collection", "backends/kube/reflector", "fleet", "identity", "internal/pause"},
 	"fleet/meshpolicy":                 {"api/v1alpha1", "backends/kube/collection", "backends/kube/reflector", "fleet", "identity", "internal/diff", "internal/notify", "internal/pause", "mesh/objects"}, // what is rendered is given to it
 	"fleet/clusterinfo":                {"internal/notify", "identity", "stream"},                                                                                                                          // both ends of what an agent tells of its Argo CD
+	"fleet/accessrequests":             {"api/v1alpha1", "backends/kube/collection", "backends/kube/reflector", "identity", "internal/notify", "internal/sealed", "proxies/token"},
 	"fleet/agentwatch":                 {"api/v1alpha1", "backends/bounds", "backends/budget", "backends/kube/collection", "backends/kube/reflector", "backends/presence", "fleet", "fleet/continuity", "identity", "stream"},
 	"fleet/children":                   {"backends", "backends/mapping", "fleet", "fleet/controller", "identity", "stream"},
 	"fleet/continuity":                 {"api/v1alpha1", "backends/mirror", "fleet", "identity", "stream"},

@@ -12,7 +12,8 @@ import (
 
 // ResourceProxy is the front door for live access to spokes.
 type ResourceProxy struct {
-	URL string `koanf:"url" help:"URL by which Argo CD reaches the resource proxy; the cluster Secret of an agent names it"`
+	URL       string `koanf:"url" help:"URL by which Argo CD reaches the resource proxy; the cluster Secret of an agent names it"`
+	PublicURL string `koanf:"public_url" help:"URL by which people reach the resource proxy from outside of the hub, for agentctl kubeconfig; empty for url"`
 
 	Listen         string      `koanf:"listen" help:"unix socket on which calls to spokes come from Envoy, such as unix:///run/argomesh/resource-proxy.sock; empty for no live access"`
 	MaxCalls       int         `koanf:"max_calls" help:"calls to spokes under way at a time, watches and sessions included, beyond the first 4 to each; more are answered 429"`
@@ -24,13 +25,21 @@ type ResourceProxy struct {
 
 // Validate reports every problem.
 func (p ResourceProxy) Validate() error {
-	u, err := url.Parse(p.URL)
 	problems := p.liveProblems()
-	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	if !isProxyURL(p.URL) {
 		problems = append(problems,
 			config.Invalid("url", "%q is not an https URL of a host: use one such as https://argomesh-principal:9090", p.URL))
 	}
+	if p.PublicURL != "" && !isProxyURL(p.PublicURL) {
+		problems = append(problems,
+			config.Invalid("public_url", "%q is not an https URL of a host: use one such as https://hub.example.org:9090", p.PublicURL))
+	}
 	return errors.Join(problems...)
+}
+
+func isProxyURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Scheme == "https" && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
 }
 
 // Audit is where the records of calls to spokes go. Key: resource_proxy.audit.

@@ -25,6 +25,8 @@ const (
 	Rule Kind = "rule"
 	// Redis is the first word of an error of the Redis proxy.
 	Redis Kind = "redis"
+	// Request is the reason of an AccessRequest that is refused.
+	Request Kind = "request"
 	// Check is what `agentctl check` finds that no other word says.
 	Check Kind = "check"
 )
@@ -54,7 +56,7 @@ func (e Entry) See() string { return fmt.Sprintf("see %s#%s", Page, e.Anchor()) 
 
 // All returns every entry, by kind and word.
 func All() []Entry {
-	all := slices.Concat(conditions(), parked(), applications(), rules(), redisErrors(), checks())
+	all := slices.Concat(conditions(), parked(), applications(), rules(), redisErrors(), requests(), checks())
 	slices.SortStableFunc(all, func(a, b Entry) int {
 		if a.Kind != b.Kind {
 			return 0 // the order of the tables

@@ -16,7 +16,7 @@ func TestPageGolden(t *testing.T) {
 	titles := map[reasons.Kind]string{
 		reasons.Condition: "Reasons of conditions of an Agent, and of Events", reasons.Parked: "Why an object is not applied",
 		reasons.Application: "Conditions of Applications", reasons.Rule: "Rules of live access", reasons.Redis: "Errors of the Redis proxy",
-		reasons.Check: "What agentctl check finds",
+		reasons.Request: "Why a person gets no token", reasons.Check: "What agentctl check finds",
 	}
 	var out strings.Builder
 	out.WriteString("# Reasons, rules and errors\n\nMade from the code by `make generate`. `agentctl explain WORD` prints an entry.\n")

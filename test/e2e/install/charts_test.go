@@ -220,12 +220,14 @@ func install(t *testing.T, at *harness.ControlPlane, chart, namespace, values st
 // unused are rights of the principal that the test does not see used, each with why
 // they are granted.
 var unused = map[string]string{
-	"list argoproj.io/applications":    "informers stream their first list; they list after a restore, and where an API server cannot stream",
-	"list argoproj.io/appprojects":     "as of Applications",
-	"list /secrets":                    "as of Applications",
-	"list /configmaps":                 "as of Applications",
-	"update /configmaps":               "of a hub that decides anew what it keeps in argomesh-hub",
-	"watch coordination.k8s.io/leases": "of a principal that waits for another one's end",
+	"list argoproj.io/applications":     "informers stream their first list; they list after a restore, and where an API server cannot stream",
+	"list argoproj.io/appprojects":      "as of Applications",
+	"list /secrets":                     "as of Applications",
+	"list /configmaps":                  "as of Applications",
+	"update /configmaps":                "of a hub that decides anew what it keeps in argomesh-hub",
+	"watch coordination.k8s.io/leases":  "of a principal that waits for another one's end",
+	"list argomesh.io/accessrequests":   "as of Applications",
+	"delete argomesh.io/accessrequests": "of what no one has taken away five minutes later",
 }
 
 // Under the roles of the charts, and the admission policy of the principal's, the principal
@@ -262,7 +264,7 @@ func start(t *testing.T, w *env.RoleEnv) {
 		t.Fatal(err)
 	}
 	if w.Hub, err = w.H.StartControlPlane(ctx, harness.ControlPlaneConfig{
-		Name: "hub", Etcd: etcd, Manifests: append(theirs, filepath.Join(charts.Dir(t, charts.Principal), "files", "crds", "argomesh.io_agents.yaml")),
+		Name: "hub", Etcd: etcd, Manifests: append(slices.Clip(theirs), charts.Definitions(t)...),
 		ServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + w.Audit, "--audit-log-mode=blocking"},
 	}); err != nil {
 		t.Fatal(err)
@@ -359,6 +361,12 @@ func work(t *testing.T, w *env.RoleEnv) {
 			return errors.New("there is none")
 		}
 		return nil
+	})
+
+	// A person gets a token of her own, once the policy has settled.
+	env.Eventually(t, "a token for a person", func() error {
+		_, err := w.H.Agentctl(ctx, w.Hub, "kubeconfig", env.Managed)
+		return err
 	})
 
 	// A managed Application goes there, its status comes back.

@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -129,7 +128,7 @@ func startIstio(t *testing.T) *istioEnv {
 	if err != nil {
 		t.Fatal(err)
 	}
-	crds = append(crds, istioCRDs(t), filepath.Join(charts.Dir(t, charts.Principal), "files", "crds", "argomesh.io_agents.yaml"))
+	crds = append(append(crds, istioCRDs(t)), charts.Definitions(t)...)
 	if w.hub, err = w.h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: "hub", Manifests: crds}); err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func TestMeshPolicyIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	crds = append(crds, istioCRDs(t), filepath.Join("..", "testdata", "spire-crds.yaml"), filepath.Join(charts.Dir(t, charts.Principal), "files", "crds", "argomesh.io_agents.yaml"))
+	crds = append(append(crds, istioCRDs(t), filepath.Join("..", "testdata", "spire-crds.yaml")), charts.Definitions(t)...)
 	if w.hub, err = w.h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: "hub", Manifests: crds}); err != nil {
 		t.Fatal(err)
 	}

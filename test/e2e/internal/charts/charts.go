@@ -167,6 +167,16 @@ func Dir(t *testing.T, chart string) string {
 	return filepath.Join(harnesstest.Tools(t).Checkout(), "charts", chart)
 }
 
+// Definitions returns the files of the CustomResourceDefinitions that the principal's chart installs.
+func Definitions(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(Dir(t, Principal), "files", "crds", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d definitions: %v", len(files), err)
+	}
+	return files
+}
+
 // Template renders a chart as release "argomesh" in Argo CD's namespace.
 func Template(t *testing.T, chart, values string) (string, error) {
 	t.Helper()
