@@ -26,6 +26,7 @@ var deleting = map[string]string{
 	"hub uninstall":              "the pods of the principal, and what its chart made; not those of Applications",
 	"spoke uninstall":            "the pods of the agent, and what its chart made; not those of Applications",
 	"hub install":                "",
+	"connectivity test":          "",
 	"kubeconfig":                 "",
 	"spoke install":              "",
 	"agent suspend":              "",

@@ -9,6 +9,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/bundle"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/check"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/connectivity"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/hub"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/identities"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/install"
@@ -39,7 +40,8 @@ func newRootCommand(std cli.Streams) *cobra.Command {
 	conn.AddFlags(root)
 	root.AddCommand(agents.NewCommand(std, conn), hub.NewCommand(std, conn), identities.NewCommand(std, conn),
 		newEnvoyCommand(std), mesh.NewCommand(std, conn), install.NewSpokeCommand(std, conn), bundle.NewCommand(std, conn),
-		status.NewCommand(std, conn), check.NewCommand(std, conn), kubeconfig.NewCommand(std, conn), newExplainCommand(std),
+		status.NewCommand(std, conn), check.NewCommand(std, conn), kubeconfig.NewCommand(std, conn),
+		connectivity.NewCommand(std, conn), newExplainCommand(std),
 		newVersionCommand(std, conn))
 	return root
 }

@@ -30,9 +30,10 @@ const ConfigMap = "argomesh-hub"
 // The keys of its data.
 const (
 	uidKey      = "uid"
-	mappingKey  = "mapping"
 	budgetKey   = "budget-bytes"
 	budgetAtKey = "budget-at"
+	// MappingKey is a [Mapping].
+	MappingKey = "mapping"
 	// DefaultProjectKey is a [DefaultProject].
 	DefaultProjectKey = "default-project"
 	// UntakenKey is how many Applications of the hub no agent takes.
@@ -128,7 +129,7 @@ func (k Store) Ensure(ctx context.Context) (Hub, error) {
 			return kept, nil
 		}
 		if err := k.write(ctx, there,
-			map[string]string{DefaultProjectKey: string(next.DefaultProject), mappingKey: string(next.Mapping)}); err != nil {
+			map[string]string{DefaultProjectKey: string(next.DefaultProject), MappingKey: string(next.Mapping)}); err != nil {
 			return Hub{}, err
 		}
 	}
@@ -210,7 +211,7 @@ func (k Store) SetMapping(ctx context.Context, from, to Mapping) error {
 	if kept.Mapping != from {
 		return fmt.Errorf("%w: it is %q, and was %q", ErrMapping, kept.Mapping, from)
 	}
-	return k.write(ctx, there, map[string]string{mappingKey: string(to)})
+	return k.write(ctx, there, map[string]string{MappingKey: string(to)})
 }
 
 // KeepCommon has the ConfigMap, which is there once Ensure has returned, say what is left of
@@ -279,7 +280,7 @@ func (k Store) create(ctx context.Context) error {
 			"labels": map[string]any{"app.kubernetes.io/part-of": "argomesh"},
 		},
 		"data": map[string]any{uidKey: made.UID, DefaultProjectKey: string(made.DefaultProject),
-			mappingKey: string(made.Mapping)},
+			MappingKey: string(made.Mapping)},
 	}}, metav1.CreateOptions{FieldManager: fieldManager})
 	if err != nil && !apierrors.IsAlreadyExists(err) { // else another principal was faster: its is read
 		return fmt.Errorf("make ConfigMap %s/%s: %w", k.Namespace, ConfigMap, err)
@@ -319,11 +320,11 @@ func (k Store) parse(o *unstructured.Unstructured) (Hub, error) {
 		return Hub{}, fmt.Errorf("ConfigMap %s/%s: data.%s is %q, and may be %s, %s or %s",
 			k.Namespace, ConfigMap, DefaultProjectKey, kept.DefaultProject, NotShared, Shared, NoLongerShared)
 	}
-	switch kept.Mapping = Mapping(text(mappingKey)); kept.Mapping {
+	switch kept.Mapping = Mapping(text(MappingKey)); kept.Mapping {
 	case "", ByNamespace, ByDestination:
 	default:
 		return Hub{}, fmt.Errorf("ConfigMap %s/%s: data.%s is %q, and may be %s or %s",
-			k.Namespace, ConfigMap, mappingKey, kept.Mapping, ByNamespace, ByDestination)
+			k.Namespace, ConfigMap, MappingKey, kept.Mapping, ByNamespace, ByDestination)
 	}
 	return kept, nil
 }

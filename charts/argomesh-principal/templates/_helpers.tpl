@@ -144,3 +144,10 @@ readOnlyRootFilesystem: true
 {{- $there -}}
 {{- end -}}
 {{- end -}}
+
+{{/* What the test needs is there before it and gone after it, whether it passes or not. */}}
+{{- define "principal.testRights" -}}
+helm.sh/hook: test
+helm.sh/hook-weight: "-1"
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}

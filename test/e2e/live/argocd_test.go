@@ -41,6 +41,7 @@ type liveArgoEnv struct {
 	argo               *env.Argo // the parts that its helpers use
 	spoke              *harness.ArgoCD
 	session            env.ArgoAPI
+	redis, redisCA     string // the Redis proxy, and the file of its authority
 }
 
 // How the hub tells whose an Application is.
@@ -54,17 +55,6 @@ const (
 func startLiveArgo(t *testing.T, agent, mapping string) *liveArgoEnv {
 	t.Helper()
 	h, ctx := harnesstest.AtOnce(t), t.Context() // it mostly waits
-	w := &liveArgoEnv{
-		Live:  env.NewLive(h),
-		agent: agent, namespace: agent, project: env.Project,
-		argo: &env.Argo{Harness: h},
-	}
-	switch {
-	case agent == env.Autonomous: // whose Applications are in its namespace in either case
-		w.project = agent + "-default"
-	case mapping == byDestination:
-		w.namespace = harness.ArgoCDNamespace
-	}
 	proxied, err := h.Address()
 	if err != nil {
 		t.Fatal(err)
@@ -72,6 +62,17 @@ func startLiveArgo(t *testing.T, agent, mapping string) *liveArgoEnv {
 	ca, cert, key, err := h.ServingCertificate("redis-tls") // of an authority that lives long
 	if err != nil {
 		t.Fatal(err)
+	}
+	w := &liveArgoEnv{
+		Live:  env.NewLive(h),
+		agent: agent, namespace: agent, project: env.Project,
+		argo: &env.Argo{Harness: h}, redis: proxied, redisCA: ca,
+	}
+	switch {
+	case agent == env.Autonomous: // whose Applications are in its namespace in either case
+		w.project = agent + "-default"
+	case mapping == byDestination:
+		w.namespace = harness.ArgoCDNamespace
 	}
 	kubelet, err := w.Kubelet(ctx)
 	if err != nil {
@@ -250,6 +251,7 @@ func TestLiveArgoCD(t *testing.T) {
 		})
 		w.Recorded(t, env.Managed, map[string]any{"verb": "delete", "resource": "services", "decision": "allow"})
 	})
+	t.Run("agentctl connectivity test", w.testConnectivity)
 	t.Run("masked Secrets", func(t *testing.T) { w.testMaskedSecret(t, name) })
 	t.Run("the hub's controller stays away", func(t *testing.T) {
 		found, err := w.Audited(env.Managed, func(r map[string]any) bool {

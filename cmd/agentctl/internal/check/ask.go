@@ -12,9 +12,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/portforward"
-	"k8s.io/client-go/transport/spdy"
 
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/forward"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/review"
 	"github.com/argomesh/argomesh/identity/inspect"
 )
@@ -38,34 +37,12 @@ func (o *observer) ask(ctx context.Context, pod *corev1.Pod) (Readiness, error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	transport, upgrader, err := spdy.RoundTripperFor(o.config)
+	ports, err := forward.Open(ctx, o.config, pod.Namespace, pod.Name, port)
 	if err != nil {
 		return out, err
 	}
-	url := o.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).
-		SubResource("portforward").URL()
-	dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
-	ready := make(chan struct{})
-	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)},
-		ctx.Done(), ready, io.Discard, io.Discard)
-	if err != nil {
-		return out, err
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- forwarder.ForwardPorts() }()
-	defer forwarder.Close()
-	select {
-	case err := <-ended:
-		return out, err
-	case <-ctx.Done():
-		return out, ctx.Err()
-	case <-ready:
-	}
-	ports, err := forwarder.GetPorts()
-	if err != nil {
-		return out, err
-	}
-	return readiness(ctx, fmt.Sprintf("http://127.0.0.1:%d/readyz?format=json", ports[0].Local))
+	defer ports.Close()
+	return readiness(ctx, fmt.Sprintf("http://%s/readyz?format=json", ports.Address(port)))
 }
 
 // portOf is the port of the admin server; 0 for none.

@@ -71,7 +71,7 @@ func (c *kubeconfigCommand) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	content, err := clientcmd.Write(*granted.config(name, proxy))
+	content, err := clientcmd.Write(*granted.Kubeconfig(name, proxy))
 	if err != nil {
 		return err
 	}
@@ -105,8 +105,9 @@ func (c *kubeconfigCommand) check() (*url.URL, error) {
 	return u, nil
 }
 
-// config is the kubeconfig. proxy is where the resource proxy is, nil for where the principal says.
-func (g *Granted) config(agent string, proxy *url.URL) *clientcmdapi.Config {
+// Kubeconfig is that for an agent's spoke. proxy is where the resource proxy is, nil for where the
+// principal says.
+func (g *Granted) Kubeconfig(agent string, proxy *url.URL) *clientcmdapi.Config {
 	name := "argomesh-" + agent
 	cluster := &clientcmdapi.Cluster{Server: g.Server, TLSServerName: g.TLSServerName,
 		CertificateAuthorityData: g.Authorities}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -178,19 +179,34 @@ func Definitions(t *testing.T) []string {
 }
 
 // Template renders a chart as release "argomesh" in Argo CD's namespace.
-func Template(t *testing.T, chart, values string) (string, error) {
+func Template(t *testing.T, chart, values string, args ...string) (string, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "values.yaml")
 	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return Helm(t, "template", "argomesh", Dir(t, chart), "--namespace", harness.ArgoCDNamespace, "--kube-version", "1.36.3", "--values", file)
+	return Helm(t, append([]string{
+		"template", "argomesh", Dir(t, chart), "--namespace", harness.ArgoCDNamespace, "--kube-version", "1.36.3", "--values", file,
+	}, args...)...)
 }
 
 // Render is template for values that a chart takes.
 func Render(t *testing.T, chart, values string) []*unstructured.Unstructured {
 	t.Helper()
-	out, err := Template(t, chart, values)
+	return render(t, chart, values, "--skip-tests")
+}
+
+// RenderTest returns the objects of helm test.
+func RenderTest(t *testing.T, chart, values string) []*unstructured.Unstructured {
+	t.Helper()
+	return slices.DeleteFunc(render(t, chart, values), func(o *unstructured.Unstructured) bool {
+		return o.GetAnnotations()["helm.sh/hook"] != "test"
+	})
+}
+
+func render(t *testing.T, chart, values string, args ...string) []*unstructured.Unstructured {
+	t.Helper()
+	out, err := Template(t, chart, values, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

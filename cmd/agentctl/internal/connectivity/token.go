@@ -1,0 +1,50 @@
+package connectivity
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/kubeconfig"
+)
+
+// tokenLife is that of the token of the test.
+const tokenLife = 15 * time.Minute
+
+// token asks the principal for a token of the person who tests, and reaches the resource proxy.
+func (t *tester) token(ctx context.Context) (string, error) {
+	begin := time.Now()
+	granted, err := t.request(ctx, t.name)
+	if err != nil {
+		return "", err
+	}
+	said := fmt.Sprintf("made out to %s in %s", granted.User, took(begin))
+	t.granted = granted
+	proxy, err := t.doors.resourceProxy(ctx)
+	if err != nil {
+		return "", err
+	}
+	config, err := restOf(granted, t.name, proxy)
+	if err != nil {
+		return "", err
+	}
+	return said, t.reach(config)
+}
+
+// request asks for a token of an agent.
+func (t *tester) request(ctx context.Context, agent string) (*kubeconfig.Granted, error) {
+	return kubeconfig.Ask(ctx, t.config, kubeconfig.Question{
+		Namespace: t.conn.Namespace, Agent: agent, Life: max(tokenLife, time.Duration(v1alpha1.MinAccessSeconds)*time.Second),
+		Timeout: t.ask.timeout,
+	})
+}
+
+// restOf is how to call an agent's spoke.
+func restOf(granted *kubeconfig.Granted, agent string, proxy *url.URL) (*rest.Config, error) {
+	return clientcmd.NewDefaultClientConfig(*granted.Kubeconfig(agent, proxy), &clientcmd.ConfigOverrides{}).ClientConfig()
+}
