@@ -53,7 +53,7 @@ func (o *options) parse(args []string) error {
 	f.StringVar(&o.socket, "socket", "", "Workload API that gives the identity")
 	f.StringVar(&o.stranger, "stranger", "", "Workload API of an identity that is not registered; empty leaves its attacks out")
 	f.StringVar(&o.name, "name", "", "name of the agent")
-	f.StringVar(&o.mode, "mode", "", "mode of the agent")
+	f.StringVar(&o.mode, "mode", "", "mode of the agent, or of the agents that a principal attacks; empty means both there")
 	f.StringVar(&o.principal, "principal", "", "address of the principal")
 	f.StringVar(&o.byToken, "by-token", "", "address of the principal for JWT-SVIDs over TLS; empty leaves its attacks out")
 	f.StringVar(&o.listen, "listen", "", "address of a hostile principal")

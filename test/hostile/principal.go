@@ -43,7 +43,7 @@ type round struct {
 	next int
 }
 
-// take returns the next one; false where there is none, or it is to begin a connection and
+// take returns the next one; false where there is none, or it needs a connection of its own and
 // this one is not fresh.
 func (r *round) take(fresh bool) (toAgent, bool) {
 	r.mu.Lock()
@@ -52,7 +52,7 @@ func (r *round) take(fresh bool) (toAgent, bool) {
 		return toAgent{}, false
 	}
 	next := r.all[r.next%len(r.all)]
-	if next.opening && !fresh {
+	if next.needs != open && !fresh {
 		return toAgent{}, false
 	}
 	r.next++
@@ -80,7 +80,15 @@ func (p *principal) run(ctx context.Context) (err error) {
 	p.tunnels = p.wanted(p.tunnelAttacks())
 	p.attacks = map[stream.Mode]*round{}
 	onStream := p.onStream()
-	for _, mode := range []stream.Mode{stream.Managed, stream.Autonomous} {
+	modes := []stream.Mode{stream.Managed, stream.Autonomous}
+	if p.opts.mode != "" {
+		mode, err := stream.ParseMode(p.opts.mode)
+		if err != nil {
+			return err
+		}
+		modes = []stream.Mode{mode}
+	}
+	for _, mode := range modes {
 		p.attacks[mode] = p.wanted(slices.DeleteFunc(slices.Clone(onStream), func(a toAgent) bool { return a.mode != 0 && a.mode != mode }))
 	}
 	p.done.complete()
@@ -103,13 +111,25 @@ func (p *principal) run(ctx context.Context) (err error) {
 	return server.Serve(l)
 }
 
+// need is what an attack needs of the connection.
+type need int
+
+// Needs.
+const (
+	open need = iota // any that has a welcome
+	// opening is one of its own, without a welcome.
+	opening
+	// alone is one of its own, after a welcome: what others have sent there is in its way, and what
+	// it sends in the way of those to come.
+	alone
+)
+
 // toAgent is an attack on an agent.
 type toAgent struct {
-	name string
-	mode stream.Mode // zero: both
-	// opening says that it begins without a welcome.
-	opening bool
-	run     func(*line) error
+	name  string
+	mode  stream.Mode // zero: both
+	needs need
+	run   func(*line) error
 }
 
 // connection attacks an agent with what is next for those of its mode, until that ends the
@@ -132,7 +152,7 @@ func (p *principal) connection(s grpc.ServerStream) error {
 		return err
 	}
 	of := p.attacks[mode]
-	if len(of.all) == 0 {
+	if of == nil || len(of.all) == 0 {
 		<-s.Context().Done()
 		return nil
 	}
@@ -140,7 +160,7 @@ func (p *principal) connection(s grpc.ServerStream) error {
 	l.stream = all.during(s.Context())
 	welcomed := false
 	for attack, is := of.take(true); is; attack, is = of.take(false) {
-		if !attack.opening && !welcomed {
+		if attack.needs != opening && !welcomed {
 			if err := p.welcome(l, name, mode); err != nil {
 				return err
 			}
@@ -149,7 +169,7 @@ func (p *principal) connection(s grpc.ServerStream) error {
 		if !p.attack(attack, all, *l) {
 			return nil
 		}
-		if attack.opening {
+		if attack.needs != open {
 			break
 		}
 	}
@@ -223,15 +243,15 @@ func (p *principal) onStream() []toAgent {
 	}
 	contents := slices.Collect(maps.Values(bombs())) // they take longer than a turn
 	all := []toAgent{
-		{"rewrites of large objects", stream.Managed, false, rewrites("large-", stream.Applications, 8, large)},
-		{"rewrites of small objects", stream.Managed, false, rewrites("small-", stream.Applications, 512, small)},
-		{"projects", stream.Managed, false, rewrites("project-", stream.AppProjects, 64, 60<<10)},
-		{"new objects", stream.Managed, false, func(l *line) error {
+		{"rewrites of large objects", stream.Managed, open, rewrites("large-", stream.Applications, 8, large)},
+		{"rewrites of small objects", stream.Managed, open, rewrites("small-", stream.Applications, 512, small)},
+		{"projects", stream.Managed, open, rewrites("project-", stream.AppProjects, 64, 60<<10)},
+		{"new objects", stream.Managed, open, func(l *line) error {
 			return l.mannered(256, func(_, v int) stream.Event {
 				return apply(fmt.Sprint("n.", v), stream.Applications, "new-"+word(), word(), body(v, 1<<10))
 			})
 		}},
-		{"objects that come and go", stream.Managed, false, func(l *line) error {
+		{"objects that come and go", stream.Managed, open, func(l *line) error {
 			return l.mannered(64, func(i, v int) stream.Event {
 				name, id := fmt.Sprint("moth-", i), fmt.Sprint("m.", v)
 				if v/64%2 == 0 {
@@ -240,37 +260,37 @@ func (p *principal) onStream() []toAgent {
 				return remove(id, stream.Applications, name)
 			})
 		}},
-		{"repositories", stream.Managed, false, func(l *line) error {
+		{"repositories", stream.Managed, open, func(l *line) error {
 			return l.mannered(64, func(_, v int) stream.Event {
 				return apply(fmt.Sprint("r.", v), stream.Repositories, "repo-"+word(), word(), fmt.Appendf(nil,
 					`{"annotations":{},"data":{"password":"%s","url":"aHR0cHM6Ly9naXQuZXhhbXBsZS5jb20vci5naXQ="},"labels":{"argocd.argoproj.io/secret-type":"repository"}}`, strings.Repeat("YWFh", 10<<10)))
 			})
 		}},
-		{"trust", stream.Managed, false, func(l *line) error {
+		{"trust", stream.Managed, open, func(l *line) error {
 			return l.mannered(3, func(i, v int) stream.Event {
 				name := []string{"argocd-gpg-keys-cm", "argocd-tls-certs-cm", "argocd-ssh-known-hosts-cm"}[i]
 				return apply(fmt.Sprint("k.", v), stream.Trust, name, "u", fmt.Appendf(nil, `{"data":{"k%d":"%s"}}`, v, strings.Repeat("a", 100<<10)))
 			})
 		}},
-		{"refreshes", 0, false, command(func(v int) string {
+		{"refreshes", 0, open, command(func(v int) string {
 			return fmt.Sprintf(`{"refresh":{"id":"%d","type":"hard"},"hydrate":{"id":"%d","type":"normal"}}`, v, v)
 		})},
-		{"operations", 0, false, command(func(v int) string {
+		{"operations", 0, open, command(func(v int) string {
 			return fmt.Sprintf(`{"command":"%d","operation":{"info":[{"name":"argomesh.io/command","value":"%d"}],"sync":{"prune":true,"revision":"%d",`+
 				`"manifests":["{\"apiVersion\":\"rbac.authorization.k8s.io/v1\",\"kind\":\"ClusterRoleBinding\"}"]}}}`, v, v, v)
 		})},
-		{"digests", 0, false, again(func(i int) stream.Message { return towardsAgent(i) })},
-		{"histories", 0, false, again(func(i int) stream.Message {
+		{"digests", 0, open, again(func(i int) stream.Message { return towardsAgent(i) })},
+		{"histories", 0, open, again(func(i int) stream.Message {
 			return stream.History{ID: "h", Token: word(), Revision: uint64(i)} //nolint:gosec // positive
 		})},
-		{"new histories", 0, false, again(func(int) stream.Message { return stream.History{ID: word(), Token: word(), Revision: 1} })},
-		{"results", 0, false, again(func(i int) stream.Message { return stream.Applied{Results: strangeResults(stream.Statuses, i)} })},
-		{"inventories", 0, false, func(l *line) error { return inventories(l, towardsAgent(1)) }},
-		{"buckets", stream.Managed, false, func(l *line) error { return buckets(l, stream.Applications) }},
-		{"contents that are bombs", stream.Managed, false, func(l *line) error { return l.mannered(2, bomb(stream.Applications, contents)) }},
-		{"commands that are bombs", 0, false, func(l *line) error { return l.mannered(2, bomb(stream.Commands, contents)) }},
-		{"frames that nobody knows", 0, false, func(l *line) error { return l.both(func() error { return l.sendBytes(unknownFrame) }, nil) }},
-		{"events without reading", stream.Managed, false, func(l *line) error {
+		{"new histories", 0, open, again(func(int) stream.Message { return stream.History{ID: word(), Token: word(), Revision: 1} })},
+		{"results", 0, open, again(func(i int) stream.Message { return stream.Applied{Results: strangeResults(stream.Statuses, i)} })},
+		{"inventories", 0, open, func(l *line) error { return inventories(l, towardsAgent(1)) }},
+		{"buckets", stream.Managed, open, func(l *line) error { return buckets(l, stream.Applications) }},
+		{"contents that are bombs", stream.Managed, open, func(l *line) error { return l.mannered(2, bomb(stream.Applications, contents)) }},
+		{"commands that are bombs", 0, open, func(l *line) error { return l.mannered(2, bomb(stream.Commands, contents)) }},
+		{"frames that nobody knows", 0, open, func(l *line) error { return l.both(func() error { return l.sendBytes(unknownFrame) }, nil) }},
+		{"events without reading", stream.Managed, alone, func(l *line) error {
 			for v := 0; l.ctx.Err() == nil; v++ {
 				if err := l.batch(apply(fmt.Sprint("d.", v), stream.Applications, fmt.Sprint("deaf-", v%64), "u", body(v, 4<<10))); err != nil {
 					return err
@@ -278,15 +298,15 @@ func (p *principal) onStream() []toAgent {
 			}
 			return l.ctx.Err()
 		}},
-		{"no welcome", 0, true, func(l *line) error {
+		{"no welcome", 0, opening, func(l *line) error {
 			l.done.sent(l.attack, 0) // by saying nothing
 			return l.both(nil, nil)
 		}},
-		{"connections", 0, false, func(l *line) error {
+		{"connections", 0, open, func(l *line) error {
 			l.done.sent(l.attack, 0) // by ending it
 			return nil
 		}},
-		{"bombs", 0, true, func(l *line) error {
+		{"bombs", 0, opening, func(l *line) error {
 			if l.pack == nil {
 				return errors.New("the agent takes nothing compressed")
 			}

@@ -41,8 +41,8 @@ func agentMemory(t *testing.T) string {
 }
 
 // TestHostilePrincipalAtFullSpeed has anyone who holds the principal's identity do everything
-// that the wire allows to an agent of each mode, beside what people do on that spoke. No
-// other test runs at that time.
+// that the wire allows to an agent of each mode, one after the other, beside what people do
+// on that spoke. No other test runs at that time.
 func TestHostilePrincipalAtFullSpeed(t *testing.T) {
 	hostilePrincipalAt(t, shortSiege)
 }
@@ -61,10 +61,6 @@ func hostilePrincipalAt(t *testing.T, s siege) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address, err := h.Address()
-	if err != nil {
-		t.Fatal(err)
-	}
 	api, err := w.Identify(ctx, env.PrincipalID)
 	if err != nil {
 		t.Fatal(err)
@@ -73,56 +69,78 @@ func hostilePrincipalAt(t *testing.T, s siege) {
 	if err := env.RedisClient(t, redis.Address, 3).Set(ctx, "app|resources-tree|large|1.8.3.gz", large, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	var attacked []*harness.Agent
-	for _, mode := range []string{"managed", "autonomous"} {
-		name := "edge-" + mode
-		if err := w.Spoke.EnsureNamespace(ctx, name); err != nil {
-			t.Fatal(err)
-		}
-		if mode == "autonomous" {
-			for i := range 4 {
-				env.Create(t, w.Spoke.Resource(harness.Applications, name), (&env.BareAgent{Env: w, Name: name, Mode: mode}).Application(fmt.Sprint("own-", i)))
-			}
-		}
-		identity, err := w.Identify(ctx, env.SPIFFEID(name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, err := h.StartAgent(ctx, harness.AgentConfig{
-			Name: name, Mode: mode, ControlPlane: w.Spoke, WorkloadAPI: identity, PrincipalAddress: address,
-			PrincipalIDs: []string{env.PrincipalID}, Redis: redis,
-			Settings: harness.Settings{"namespace": name, "access.enabled": true, "access.writes": true, "access.exec": true, "redis_proxy.enabled": true},
-			Env:      []string{"GOMEMLIMIT=" + agentMemory(t)},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		attacked = append(attacked, a)
-	}
 	people := newPeople(t, w.Spoke, 10)
+	s.calm, s.attack = s.calm/2, s.attack/2 // each mode has a half
+	for _, mode := range []string{"managed", "autonomous"} {
+		t.Run(mode, func(t *testing.T) {
+			hostilePrincipalTo(t, s, spokeAlone{Bare: w, redis: redis, api: api, people: people}, mode)
+		})
+	}
+}
 
+// spokeAlone is a spoke without a hub.
+type spokeAlone struct {
+	*env.Bare
+	redis  *harness.Redis
+	api    *harness.WorkloadAPI // of whoever holds the principal's identity
+	people *people
+}
+
+// hostilePrincipalTo attacks one agent of a mode.
+func hostilePrincipalTo(t *testing.T, s siege, w spokeAlone, mode string) {
+	t.Helper()
+	ctx := t.Context()
+	address, err := w.Harness.Address()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "edge-" + mode
+	if err := w.Spoke.EnsureNamespace(ctx, name); err != nil {
+		t.Fatal(err)
+	}
+	if mode == "autonomous" {
+		for i := range 4 {
+			env.Create(t, w.Spoke.Resource(harness.Applications, name), (&env.BareAgent{Env: w.Bare, Name: name, Mode: mode}).Application(fmt.Sprint("own-", i)))
+		}
+	}
+	identity, err := w.Identify(ctx, env.SPIFFEID(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := w.Harness.StartAgent(ctx, harness.AgentConfig{
+		Name: name, Mode: mode, ControlPlane: w.Spoke, WorkloadAPI: identity, PrincipalAddress: address,
+		PrincipalIDs: []string{env.PrincipalID}, Redis: w.redis,
+		Settings: harness.Settings{"namespace": name, "access.enabled": true, "access.writes": true, "access.exec": true, "redis_proxy.enabled": true},
+		Env:      []string{"GOMEMLIMIT=" + agentMemory(t)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	start := inUse(t, w.Spoke)
-	calm := people.changes(t, s.calm)
+	calm := w.people.changes(t, s.calm)
 	quiet := inUse(t, w.Spoke) - start
 
 	before, since := inUse(t, w.Spoke), time.Now()
 	etcd := watchGrowth(t, w.Spoke)
-	attacker := &hostile{name: "principal", h: h, args: []string{"principal", "--socket", api.Socket, "--listen", address}}
+	attacker := &hostile{name: "principal-" + mode, h: w.Harness, args: []string{
+		"principal", "--socket", w.api.Socket, "--listen", address, "--mode", mode,
+	}}
 	startAll(t, attacker)
 	begin := time.Now()
-	worked := processors(t, attacked[0].Process, attacked[1].Process, w.Spoke.Server)
+	worked := processors(t, a.Process, w.Spoke.Server)
 	attacking := processors(t, attacker.process)
-	during := people.changes(t, s.attack)
+	during := w.people.changes(t, s.attack)
 	worked(time.Since(begin))
 	attacking(time.Since(begin))
 	untilAllMade(t, attacker)
 	attacker.stop(t)
 	took := time.Since(since)
-	bound(t, etcd.most(t)-before, len(attacked), took, float64(quiet)/s.calm.Seconds())
-	for _, a := range attacked {
-		resident(t, a.Process, agentResident)
-	}
+	bound(t, etcd.most(t)-before, 1, took, float64(quiet)/s.calm.Seconds())
+	resident(t, a.Process, agentResident)
 	s.compare(t, calm, during)
+	if err := a.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // people change objects of their own on a spoke at a steady pace.
