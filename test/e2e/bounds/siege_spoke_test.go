@@ -70,7 +70,7 @@ func hostilePrincipalAt(t *testing.T, s siege) {
 		t.Fatal(err)
 	}
 	people := newPeople(t, w.Spoke, 10)
-	s.calm, s.attack = s.calm/2, s.attack/2 // each mode has a half
+	s.calm, s.attack = s.calm*3/4, s.attack/2 // each mode has a half of the attack, and enough without
 	for _, mode := range []string{"managed", "autonomous"} {
 		t.Run(mode, func(t *testing.T) {
 			hostilePrincipalTo(t, s, spokeAlone{Bare: w, redis: redis, api: api, people: people}, mode)

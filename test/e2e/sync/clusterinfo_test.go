@@ -138,6 +138,7 @@ func shownAway(ctx context.Context, w *env.Argo, a env.ArgoAPI, agent string, fr
 	}
 	state := c.Info.ConnectionState
 	_, text, ok := strings.Cut(state.Message, "is not connected since ")
+	text, _, _ = strings.Cut(text, ";") // what was parked when it went stays said
 	since, err := time.Parse(time.RFC3339, text)
 	switch {
 	case state.Status != "Failed" || !ok || err != nil:
