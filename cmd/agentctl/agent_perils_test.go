@@ -29,6 +29,7 @@ var deleting = map[string]string{
 	"connectivity test":          "",
 	"kubeconfig":                 "",
 	"spoke install":              "",
+	"spoke upgrade":              "",
 	"agent suspend":              "",
 	"agent values":               "",
 	"agent create":               "",

@@ -109,7 +109,9 @@ func installsBesideArgoCD(t *testing.T, c *harness.ControlPlane) {
 	if got := serverArgs(t, c); !slices.Equal(got, own) {
 		t.Errorf("the dry run changed argocd-server: %q", got)
 	}
+	folder := writesHubFiles(t, c, hub)
 	out := must(t, c.Kubeconfig, hub...)
+	sameAsInstalled(t, c, charts.Principal, folder, "hub", charts.Principal+".yaml")
 	if got, want := serverArgs(t, c), append(slices.Clone(own), "--redis=argomesh-principal:6379"); !slices.Equal(got, want) {
 		t.Errorf("argocd-server has %q, want %q\n%s", got, want, out)
 	}
@@ -131,7 +133,7 @@ func installsBesideArgoCD(t *testing.T, c *harness.ControlPlane) {
 	if diff := cmp.Diff(before, revisions(t, c)); diff != "" || strings.Contains(out, "argocd-server") {
 		t.Errorf("the second run changed (-before +after):\n%s\n%s", diff, out)
 	}
-	spokeBesideArgoCD(t, c)
+	spokeBesideArgoCD(t, c, folder)
 
 	// An upgrade of Argo CD by its manifests takes the argument away, and a second run gives it back.
 	stockArgoCD(t, c)
@@ -166,7 +168,8 @@ func installsBesideArgoCD(t *testing.T, c *harness.ControlPlane) {
 	}
 }
 
-func spokeBesideArgoCD(t *testing.T, c *harness.ControlPlane) {
+// spokeBesideArgoCD installs the spoke; folder has the files of the hub.
+func spokeBesideArgoCD(t *testing.T, c *harness.ControlPlane, folder string) {
 	t.Helper()
 	spoke := []string{"spoke", "install", "edge-9", "--hub-context", c.Name, "--registry", registry, "--no-wait"}
 	if _, err := agentctl(t, c.Kubeconfig, spoke...); err == nil || !strings.Contains(err.Error(), "--trust-domain is missing") {
@@ -210,6 +213,7 @@ func spokeBesideArgoCD(t *testing.T, c *harness.ControlPlane) {
 	if diff := cmp.Diff(before, revisions(t, c)); diff != "" {
 		t.Errorf("the second run changed (-before +after):\n%s", diff)
 	}
+	writesSpokeFiles(t, c, folder, spoke)
 	if _, err := agentctl(t, c.Kubeconfig, append(spoke, "--mode", "autonomous")...); err == nil || !strings.Contains(err.Error(), "a mode cannot be changed") {
 		t.Errorf("with another mode: %v", err)
 	}

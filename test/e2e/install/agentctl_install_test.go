@@ -179,6 +179,7 @@ func TestAgentctlInstall(t *testing.T) {
 	c := cluster(t)
 	t.Run("installs, upgrades and removes", func(t *testing.T) { installsTheHub(t, c) })
 	t.Run("a spoke", func(t *testing.T) { installsASpoke(t, c) })
+	t.Run("upgrades spokes", func(t *testing.T) { upgradesSpokes(t, c) })
 	t.Run("beside Argo CD", func(t *testing.T) { installsBesideArgoCD(t, c) })
 	t.Run("bundle", func(t *testing.T) { bundles(t, c) })
 	t.Run("refuses", func(t *testing.T) { installRefuses(t, c) })
@@ -300,7 +301,7 @@ func installsTheHub(t *testing.T, c *harness.ControlPlane) {
 	}
 	out = must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
 	left := slices.Sorted(maps.Keys(revisions(t, c)))
-	if want := []string{"customresourcedefinitions agents.argomesh.io"}; !slices.Equal(left, want) {
+	if want := []string{"customresourcedefinitions accessrequests.argomesh.io", "customresourcedefinitions agents.argomesh.io"}; !slices.Equal(left, want) {
 		t.Errorf("%q are left, want %q\n%s", left, want, out)
 	}
 	if out = must(t, c.Kubeconfig, "hub", "uninstall", "--yes"); !strings.Contains(out, "is not installed") {

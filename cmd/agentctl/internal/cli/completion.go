@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -49,11 +48,11 @@ func (c *Connection) CompleteName(cmd *cobra.Command, args []string,
 
 // CompleteContexts completes the contexts of the kubeconfig.
 func (c *Connection) CompleteContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	raw, err := c.loader().RawConfig()
+	names, err := c.Contexts()
 	if err != nil {
 		cobra.CompErrorln(err.Error())
 	}
-	return slices.Sorted(maps.Keys(raw.Contexts)), cobra.ShellCompDirectiveNoFileComp
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // Register sets the completion of a flag that was just added to cmd.

@@ -3,6 +3,8 @@ package cli
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -72,6 +74,15 @@ func (c *Connection) AddFlags(root *cobra.Command) {
 func (c *Connection) In(name string) *Connection {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: name, Timeout: c.Overrides.Timeout}
 	return &Connection{Rules: c.Rules, Overrides: overrides, Namespace: c.Namespace, warnings: c.warnings}
+}
+
+// Contexts returns the names of the contexts of the kubeconfig.
+func (c *Connection) Contexts() ([]string, error) {
+	raw, err := c.loader().RawConfig()
+	if err != nil {
+		return nil, ExplainKubeconfig(err, c.Rules)
+	}
+	return slices.Sorted(maps.Keys(raw.Contexts)), nil
 }
 
 func (c *Connection) loader() clientcmd.ClientConfig {

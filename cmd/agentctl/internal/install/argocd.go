@@ -47,15 +47,6 @@ func (s *side) known(values map[string]any) (map[string]any, error) {
 	return loader.MergeMaps(is.Values, values), nil
 }
 
-// serverPlan is what becomes of the hub's argocd-server. The zero value is nothing.
-type serverPlan struct {
-	server *appsv1.Deployment
-	change argocd.Change
-	decide func(*appsv1.Deployment) argocd.Change
-	// told is what a person has to do; empty for nothing.
-	told string
-}
-
 // planServer plans that argocd-server finds the trees of spokes by the Redis proxy, if the values
 // have one. The API server has tried it.
 func (s *side) planServer(ctx context.Context, argo argocd.State, values map[string]any) (serverPlan, error) {

@@ -55,6 +55,9 @@ func NewHubCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 
 func (c *hubCommand) run(ctx context.Context) error {
 	o := &c.options
+	if err := o.checkOutput(); err != nil {
+		return err
+	}
 	s := &side{std: c.std, conn: c.conn, chart: charts.Principal, namespace: c.conn.Namespace}
 	if err := s.connect(); err != nil {
 		return err
@@ -77,6 +80,9 @@ func (c *hubCommand) run(ctx context.Context) error {
 	w, err := c.plan(ctx, s, values)
 	if err != nil {
 		return err
+	}
+	if o.outputDir != "" {
+		return s.writeHub(ctx, o, w)
 	}
 	if err := s.install(ctx, o, w); err != nil || o.dryRun.Value != cli.DryRunNone {
 		return err
@@ -121,18 +127,7 @@ type spokeCommand struct {
 	principalID string
 	agent       agents.Registration
 	from        string // file that the hub's side wrote
-}
-
-// NewSpokeCommand returns `agentctl spoke`.
-func NewSpokeCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "spoke",
-		Short: "Install the agent on a spoke, and remove it",
-		Args:  cli.NoCommand,
-		RunE:  cli.ShowHelp,
-	}
-	cmd.AddCommand(newSpokeInstallCommand(std, conn), newUninstallCommand(std, conn, charts.Agent, "agent"))
-	return cmd
+	quiet       bool   // what to do next is not said
 }
 
 func newSpokeInstallCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
@@ -167,6 +162,11 @@ func newSpokeInstallCommand(std cli.Streams, conn *cli.Connection) *cobra.Comman
 	}
 	c.options.addFlags(cmd)
 	flags := cmd.Flags()
+	flags.StringVar(&c.options.repository, "repo-url", "",
+		"repository in which --output-dir will be: writes an ApplicationSet that keeps the agents as the files say")
+	flags.StringVar(&c.options.repositoryPath, "repo-path", "", "where in that repository the folder will be")
+	cli.Register(cmd, "repo-url", cobra.NoFileCompletions)
+	cli.Register(cmd, "repo-path", cobra.NoFileCompletions)
 	flags.StringVar(&c.from, "from", "", "file of \"agentctl agent create NAME -o install\"; - for standard input")
 	flags.StringVar(&c.hubContext, "hub-context", "", "context of the kubeconfig for the hub")
 	flags.StringVar(&c.hub, "hub-namespace", cli.DefaultNamespace, "namespace of the hub's Argo CD, where the Agents live")
@@ -179,6 +179,9 @@ func newSpokeInstallCommand(std cli.Streams, conn *cli.Connection) *cobra.Comman
 
 func (c *spokeCommand) run(ctx context.Context, name string) error {
 	o := &c.options
+	if err := o.checkOutput(); err != nil {
+		return err
+	}
 	s := &side{std: c.std, conn: c.conn, chart: charts.Agent, namespace: c.conn.Namespace}
 	if err := s.connect(); err != nil {
 		return err
@@ -200,6 +203,9 @@ func (c *spokeCommand) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	if o.outputDir != "" {
+		return s.writeSpoke(ctx, o, w, name, agent)
+	}
 	if hub != nil {
 		w.first = func(ctx context.Context) error { return c.register(ctx, s, hub, name) }
 	}
@@ -208,6 +214,9 @@ func (c *spokeCommand) run(ctx context.Context, name string) error {
 	}
 	if hub == nil {
 		return s.say("next, on the hub: agentctl agent get %s", name)
+	}
+	if c.quiet {
+		return nil
 	}
 	if !o.noWait {
 		if err := agents.WaitConnected(ctx, hub, name, o.timeout); err != nil {
@@ -222,6 +231,9 @@ func (c *spokeCommand) run(ctx context.Context, name string) error {
 
 // runFrom installs by a file that the hub's side wrote.
 func (c *spokeCommand) runFrom(ctx context.Context) error {
+	if err := c.options.checkOutput(); err != nil {
+		return err
+	}
 	if c.hubContext != "" || c.agent.Given() {
 		return errors.New("--from: the file says what the Agent is; leave out --hub-context and what is said on the hub")
 	}
@@ -248,6 +260,9 @@ func (c *spokeCommand) runFrom(ctx context.Context) error {
 		if w.identity, err = s.planIdentity(ctx, &c.options.identity, r); err != nil {
 			return err
 		}
+	}
+	if c.options.outputDir != "" {
+		return s.writeSpoke(ctx, &c.options, w, file.Name, nil)
 	}
 	if err := s.install(ctx, &c.options, w); err != nil || c.options.dryRun.Value != cli.DryRunNone {
 		return err
@@ -301,14 +316,6 @@ func (c *spokeCommand) planned(ctx context.Context, s *side, base map[string]any
 			" that it has there")
 	}
 	return w, nil
-}
-
-// has reports whether values say something at a path.
-func has(values map[string]any, path ...string) bool {
-	for _, key := range path[:len(path)-1] {
-		values, _ = values[key].(map[string]any)
-	}
-	return values[path[len(path)-1]] != nil
 }
 
 // hasImages refuses an installation whose image is in no registry: ours has none that is public.

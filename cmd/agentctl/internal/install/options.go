@@ -1,6 +1,7 @@
 package install
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,6 +12,19 @@ import (
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 )
+
+// identityFlags say how SPIRE is to know the pods of one side.
+type identityFlags struct {
+	className string
+	register  bool
+}
+
+func (f *identityFlags) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.className, "class-name", "",
+		"class of the spire-controller-manager (default that of the ClusterSPIFFEIDs that are there)")
+	cmd.Flags().BoolVar(&f.register, "register", true, "register the pods with SPIRE, by a ClusterSPIFFEID")
+	cli.Register(cmd, "class-name", cobra.NoFileCompletions)
+}
 
 // options are what both sides have.
 type options struct {
@@ -26,6 +40,9 @@ type options struct {
 	// askImages says that registries are asked for the images before anything is written.
 	askImages bool
 	identity  identityFlags
+	// outputDir is a folder for files in place of objects; empty for objects. The repository in
+	// which it is at a path is for an ApplicationSet; empty for none.
+	outputDir, repository, repositoryPath string
 }
 
 func (o *options) addFlags(cmd *cobra.Command) {
@@ -44,6 +61,8 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.BoolVar(&o.argoCD, "argocd-settings", true,
 		"fill in what follows from the Argo CD that is there, and on the hub have argocd-server use the Redis proxy")
 	flags.BoolVar(&o.askImages, "check-images", true, "ask the registries for the images before anything is written")
+	flags.StringVar(&o.outputDir, "output-dir", "",
+		"write what would be installed as files for GitOps into this folder, and nothing to the cluster")
 	o.identity.addFlags(cmd)
 	o.dryRun = &cli.OneOf{Value: cli.DryRunNone, Allowed: []string{cli.DryRunNone, cli.DryRunServer}}
 	cli.AddEnumFlag(cmd, o.dryRun, "dry-run", "", "server: say what would be done, and write nothing")
@@ -51,6 +70,17 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	for _, name := range []string{"set", "set-string", "set-file", "registry", "timeout"} {
 		cli.Register(cmd, name, cobra.NoFileCompletions)
 	}
+}
+
+// checkOutput refuses what has no meaning beside files.
+func (o *options) checkOutput() error {
+	switch {
+	case o.outputDir == "" && o.repository != "":
+		return errors.New("--repo-url: an ApplicationSet is a file, so --output-dir is missing")
+	case o.outputDir != "" && o.dryRun.Value != cli.DryRunNone:
+		return errors.New("--output-dir writes nothing to the cluster: leave --dry-run out, and compare the files")
+	}
+	return nil
 }
 
 // merged returns base with what the flags say laid over it.
@@ -65,4 +95,12 @@ func (o *options) merged(base map[string]any) (map[string]any, error) {
 // image returns the value that names an image of ours in the registry.
 func (o *options) image(program string) map[string]any {
 	return map[string]any{"repository": strings.TrimSuffix(o.registry, "/") + "/" + program}
+}
+
+// has reports whether values say something at a path.
+func has(values map[string]any, path ...string) bool {
+	for _, key := range path[:len(path)-1] {
+		values, _ = values[key].(map[string]any)
+	}
+	return values[path[len(path)-1]] != nil
 }

@@ -9,12 +9,13 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/charts"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/images"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
@@ -68,6 +69,15 @@ type wanted struct {
 	server   serverPlan                  // of the hub
 }
 
+// serverPlan is what becomes of the hub's argocd-server. The zero value is nothing.
+type serverPlan struct {
+	server *appsv1.Deployment
+	change argocd.Change
+	decide func(*appsv1.Deployment) argocd.Change
+	// told is what a person has to do; empty for nothing.
+	told string
+}
+
 // install has the chart be installed with the values, its pods ready, and around it what else is
 // wanted. All is planned and tried before anything is written.
 func (s *side) install(ctx context.Context, o *options, w wanted) error {
@@ -94,7 +104,7 @@ func (s *side) install(ctx context.Context, o *options, w wanted) error {
 			return err
 		}
 	}
-	if err := w.identity.do(ctx, s, dryRun); err != nil {
+	if err := w.identity.do(ctx, s.std.Out, dryRun); err != nil {
 		return err
 	}
 	if dryRun {
@@ -283,28 +293,3 @@ func (s *side) alone(ctx context.Context, f func(context.Context) error) error {
 
 // waitingAfter is when a person wants to know why nothing happens.
 const waitingAfter = 3 * time.Second
-
-// isProblem are the reasons of a container that waits, which time alone does not mend.
-func isProblem(reason string) bool {
-	return slices.Contains([]string{
-		"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "CrashLoopBackOff",
-		"CreateContainerConfigError", "CreateContainerError", "RunContainerError",
-	}, reason)
-}
-
-// ProblemOf says why a pod is not ready; "" when it says nothing.
-func ProblemOf(pod *corev1.Pod) string {
-	for _, all := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for _, c := range all {
-			if w := c.State.Waiting; w != nil && isProblem(w.Reason) {
-				return fmt.Sprintf("container %s of pod %s: %s: %s", c.Name, pod.Name, w.Reason, w.Message)
-			}
-		}
-	}
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return fmt.Sprintf("pod %s is not scheduled: %s", pod.Name, c.Message)
-		}
-	}
-	return ""
-}

@@ -4,37 +4,16 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/spf13/cobra"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/charts"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/chartvalues"
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/internal/diff"
 	"github.com/argomesh/argomesh/mesh/spire"
 )
-
-// identityFlags say how SPIRE is to know the pods of one side.
-type identityFlags struct {
-	className string
-	register  bool
-}
-
-func (f *identityFlags) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.className, "class-name", "",
-		"class of the spire-controller-manager (default that of the ClusterSPIFFEIDs that are there)")
-	cmd.Flags().BoolVar(&f.register, "register", true, "register the pods with SPIRE, by a ClusterSPIFFEID")
-	cli.Register(cmd, "class-name", cobra.NoFileCompletions)
-}
-
-// registering is what SPIRE is to know of one side; planned, and then carried out.
-type registering struct {
-	objects *registration.Objects
-	plan    []diff.Change[*unstructured.Unstructured]
-}
 
 // planIdentity plans that the pods of this side have SPIFFE IDs. The API server has tried it.
 func (s *side) planIdentity(ctx context.Context, f *identityFlags, r spire.Registration) (*registering, error) {
@@ -56,19 +35,8 @@ func (s *side) planIdentity(ctx context.Context, f *identityFlags, r spire.Regis
 	if err != nil {
 		return nil, err
 	}
-	out := &registering{objects: target, plan: spire.PlanObjects(r.Name, objects, observed)}
+	out := &registering{objects: target, wants: objects, plan: spire.PlanObjects(r.Name, objects, observed)}
 	return out, target.Apply(ctx, out.plan, true, func(diff.Change[*unstructured.Unstructured]) {})
-}
-
-// do carries the plan out, or says what it would do. Nothing is planned for nil.
-func (r *registering) do(ctx context.Context, s *side, dryRun bool) error {
-	if r == nil {
-		return nil
-	}
-	apply := func(done func(diff.Change[*unstructured.Unstructured])) error {
-		return r.objects.Apply(ctx, r.plan, dryRun, done)
-	}
-	return registration.CarryOut(s.std.Out, r.plan, dryRun, apply)
 }
 
 // principalRegistration is that of the principal in a namespace.
