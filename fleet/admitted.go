@@ -7,7 +7,7 @@ import (
 )
 
 // Admitted returns the SPIFFE IDs that Admit lets in, by their agents, in no order:
-// for what repeats the registry's judgement elsewhere. An agent that may not connect,
+// for what repeats the registry's check elsewhere. An agent that may not connect,
 // or whose SPIFFE IDs all belong to others, is not there.
 func (r *Registry) Admitted() map[identity.AgentName][]spiffeid.ID {
 	r.mu.RLock()

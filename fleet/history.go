@@ -23,7 +23,7 @@ type Shown struct {
 	ClusterUID string
 }
 
-// JudgeHistory says whether hub and spoke still have the past in common in which
+// CheckHistory says whether hub and spoke still have the past in common in which
 // they last met, so that what is missing on one side was deleted there. It
 // returns nothing when they have, else one sentence for people that says what
 // does not continue.
@@ -53,7 +53,7 @@ type Shown struct {
 //     state before the other's last token, whatever its resourceVersion says now.
 //
 // A restore to a state after the newest token is not seen here; see Connection.Behind.
-func JudgeHistory(hub string, kept *v1alpha1.AgentHistory, shown Shown, revision uint64) string {
+func CheckHistory(hub string, kept *v1alpha1.AgentHistory, shown Shown, revision uint64) string {
 	var past bool // the spoke's, of this hub
 	switch {
 	case shown.Hub == hub:
@@ -90,7 +90,7 @@ type Reading struct {
 	Stored   *v1alpha1.AgentHistory // status.history of the Agent; nil when there is none
 	Revision uint64                 // the hub's resourceVersion
 	// Restores is how often the hub was seen to go back, no matter who saw it, since its past with
-	// the agent began to be judged.
+	// the agent began to be checked.
 	Restores int
 }
 
@@ -108,8 +108,8 @@ type Connection struct {
 	Begins int
 }
 
-// HistoryVerifier judges whether the history of one agent continues, again and again:
-// the hub can be restored while an agent is connected. The zero value has judged
+// HistoryVerifier checks whether the history of one agent continues, again and again:
+// the hub can be restored while an agent is connected. The zero value has checked
 // nothing yet. It is not safe for concurrent use.
 type HistoryVerifier struct {
 	restores     int    // of those that are not to break it any more; for all connections
@@ -123,12 +123,12 @@ type HistoryVerifier struct {
 	// said so or not.
 	token    string
 	revision uint64 // the highest that was read
-	// lastID and lastRevision are of the last read, whatever it was judged.
+	// lastID and lastRevision are of the last read, whatever came of it.
 	lastID       string
 	lastRevision uint64
 }
 
-// Verify returns nothing when the history continues, else what JudgeHistory would:
+// Verify returns nothing when the history continues, else what CheckHistory would:
 // one sentence for people. now was read after all that c says was known.
 func (t *HistoryVerifier) Verify(now Reading, c Connection) string {
 	id := ""
@@ -140,7 +140,7 @@ func (t *HistoryVerifier) Verify(now Reading, c Connection) string {
 		*t = HistoryVerifier{
 			restores: t.restores, connection: c.ID, begins: c.Begins, id: id, token: newestToken(now.Stored),
 			revision: now.Revision,
-			broken:   JudgeHistory(now.Hub, now.Stored, c.Shown, now.Revision),
+			broken:   CheckHistory(now.Hub, now.Stored, c.Shown, now.Revision),
 		}
 		switch {
 		case t.broken != "" || now.Restores == t.restores:
@@ -152,7 +152,7 @@ func (t *HistoryVerifier) Verify(now Reading, c Connection) string {
 		return t.broken
 	}
 	if c.Begins != t.begins {
-		// From where the break was judged on, not from this read: it may be of one more.
+		// From where the break was checked on, not from this read: it may be of one more.
 		t.begins, t.broken, t.id, t.token, t.revision, t.ending = c.Begins, "", t.lastID, "", t.lastRevision, true
 		t.restores = t.lastRestores
 	}

@@ -125,23 +125,23 @@ func TestJudgeHistory(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := fleet.JudgeHistory(hub, tt.kept, tt.shown, tt.revision)
+			got := fleet.CheckHistory(hub, tt.kept, tt.shown, tt.revision)
 			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
-				t.Errorf("JudgeHistory() = %q, want something with %q", got, tt.want)
+				t.Errorf("CheckHistory() = %q, want something with %q", got, tt.want)
 			}
 			if tt.want != "" && (got == "" || strings.ContainsAny(got, "\n")) {
-				t.Errorf("JudgeHistory() = %q, want one sentence", got)
+				t.Errorf("CheckHistory() = %q, want one sentence", got)
 			}
 			for _, secret := range []string{"t1", "t2", "t3", "t4", "t5", "t6", "u1"} {
 				if strings.Contains(got, secret) {
-					t.Errorf("JudgeHistory() = %q names a token", got)
+					t.Errorf("CheckHistory() = %q names a token", got)
 				}
 			}
 		})
 	}
 }
 
-// A history is judged again and again on a connection: the hub can be restored
+// A history is checked again and again on a connection: the hub can be restored
 // while the agent is connected.
 func TestContinuity(t *testing.T) {
 	kept := func(id string, tokens ...string) *v1alpha1.AgentHistory {
@@ -227,13 +227,13 @@ func TestContinuity(t *testing.T) {
 			{seen(900, 1, kept("h", "t1")), on("c", "t1"), true},
 			{seen(902, 2, kept("h", "t1")), with(on("c", "t1"), func(c *fleet.Connection) { c.Begins = 1 }), true},
 		},
-		"the next connection is judged by its own hello": {{at(200, kept("h", "t1")), on("c", "t1"), false}, {at(300, kept("h", "t1")), on("c-2", "t9"), true}},
+		"the next connection is checked by its own hello": {{at(200, kept("h", "t1")), on("c", "t1"), false}, {at(300, kept("h", "t1")), on("c-2", "t9"), true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var c fleet.HistoryVerifier
 			for i, s := range steps {
 				if got := c.Verify(s.now, s.c); (got != "") != s.broken {
-					t.Fatalf("step %d: Judge() = %q, want a break: %t", i, got, s.broken)
+					t.Fatalf("step %d: Verify() = %q, want a break: %t", i, got, s.broken)
 				}
 			}
 		})

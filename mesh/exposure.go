@@ -28,7 +28,7 @@ type Policy string
 // The policies, each stronger than the one before.
 const (
 	// PolicyOpen lets everyone connect who can reach the port. The registry alone
-	// judges.
+	// checks.
 	PolicyOpen Policy = "open"
 	// PolicyGateway lets only the gateway connect to the principal.
 	PolicyGateway Policy = "gateway"
@@ -86,12 +86,12 @@ func Table() []Row {
 		{
 			Exposure: ExposureDirect, Method: identity.MethodX509, Ends: EnderPrincipal, Enforceable: []Policy{PolicyOpen},
 			Refused: unseenIdentity + ", and " + noGateway,
-			Cure:    "leave the judgement to the registry with policy open, or choose exposure gateway with method header",
+			Cure:    "leave the check to the registry with policy open, or choose exposure gateway with method header",
 		},
 		{
 			Exposure: ExposureDirect, Method: identity.MethodJWT, Ends: EnderPrincipal, Enforceable: []Policy{PolicyOpen},
 			Refused: "the token is for the principal, so no proxy sees which agent connects, and " + noGateway,
-			Cure:    "leave the judgement to the registry with policy open, or choose method header",
+			Cure:    "leave the check to the registry with policy open, or choose method header",
 		},
 		{
 			Exposure: ExposureDirect, Method: identity.MethodHeader, Ends: EnderPod,
@@ -104,13 +104,13 @@ func Table() []Row {
 			Enforceable: []Policy{PolicyOpen, PolicyGateway},
 			Refused: unseenIdentity +
 				": not the gateway, which passes bytes by SNI, and not the proxy of the pod, which sees the gateway",
-			Cure: "leave the judgement to the registry with policy gateway, or choose exposure gateway with method header",
+			Cure: "leave the check to the registry with policy gateway, or choose exposure gateway with method header",
 		},
 		{
 			Exposure: ExposurePassthrough, Method: identity.MethodJWT, Ends: EnderPrincipal,
 			Enforceable: []Policy{PolicyOpen, PolicyGateway},
 			Refused:     "the token is inside TLS that terminates at the principal, so no proxy sees which agent connects",
-			Cure:        "leave the judgement to the registry with policy gateway, or choose exposure gateway with method header",
+			Cure:        "leave the check to the registry with policy gateway, or choose exposure gateway with method header",
 		},
 		{
 			Exposure: ExposurePassthrough, Method: identity.MethodHeader,
@@ -126,7 +126,7 @@ func Table() []Row {
 			Exposure: ExposureGateway, Method: identity.MethodJWT, Ends: EnderGateway,
 			Enforceable: []Policy{PolicyOpen, PolicyGateway},
 			Refused:     "the gateway asks for no certificate, and the token is for the principal",
-			Cure:        "leave the judgement to the registry with policy gateway, or choose method header",
+			Cure:        "leave the check to the registry with policy gateway, or choose method header",
 		},
 		{
 			Exposure: ExposureGateway, Method: identity.MethodHeader, Ends: EnderGateway,

@@ -18,7 +18,7 @@ const MaxCallers = 100
 
 // Reach says who reaches the ports of a principal through a mesh, and what of that
 // the mesh is to enforce. Whatever is not said here is refused by what is rendered.
-// The registry judges every agent in every case.
+// The registry checks every agent in every case.
 type Reach struct {
 	// Stream is where agents connect.
 	Stream StreamPort

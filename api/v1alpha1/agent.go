@@ -367,7 +367,7 @@ type AgentStatus struct {
 	History *AgentHistory `json:"history,omitempty"`
 
 	// Link says which principal had the agent's link last, by the newest connection whose
-	// history was judged. It stays while the agent is away: what the hub shows of what
+	// history was checked. It stays while the agent is away: what the hub shows of what
 	// the spoke answered is for that principal to change. Absent until the first.
 	// +optional
 	Link *AgentLink `json:"link,omitempty"`

@@ -24,7 +24,7 @@ func spend(p *budget.Peer, from time.Time, d time.Duration, size int) int {
 			if over, _ := p.Take(now, size); over != budget.OverNothing {
 				break
 			}
-			p.Settle(now, size, 1, size)
+			p.Charge(now, size, 1, size)
 			n++
 		}
 	}
@@ -69,7 +69,7 @@ func TestPeerIsBoundByBurstAndRate(t *testing.T) {
 // once.
 func TestBurstFillsOverAnHour(t *testing.T) {
 	p := budget.NewPeer("a", small, nil, start)
-	p.Settle(start, 0, 10, 3700) // as if all was used
+	p.Charge(start, 0, 10, 3700) // as if all was used
 	for after, want := range map[time.Duration]budget.Levels{
 		0:                {Writes: 1, Bytes: 0}, // the write of Take was not made
 		time.Second:      {Writes: 2, Bytes: 100},
@@ -157,7 +157,7 @@ func TestSettleCorrectsWhatWasGranted(t *testing.T) {
 			if over, _ := p.Take(start, 50); over != budget.OverNothing {
 				t.Fatalf("Take() = %s", over)
 			}
-			p.Settle(start, 50, c.writes, c.bytes)
+			p.Charge(start, 50, c.writes, c.bytes)
 			c.want.At = start
 			if diff := cmp.Diff(c.want, p.Levels(start)); diff != "" {
 				t.Errorf("Levels() (-want +got)\n%s", diff)
@@ -221,7 +221,7 @@ func (c *crowd) run(d time.Duration) {
 					p.next = now.Add(wait)
 					break
 				}
-				p.peer.Settle(now, p.size, 1, p.size)
+				p.peer.Charge(now, p.size, 1, p.size)
 				p.got += p.size
 				if p.asked.Sub(start) >= c.warm {
 					p.worst = max(p.worst, now.Sub(p.asked))
@@ -435,7 +435,7 @@ func TestUnsaidIsWhatWasUsed(t *testing.T) {
 	if p.Unsaid(budget.Levels{}, start) {
 		t.Error("of a full one something is to be said")
 	}
-	p.Settle(start, 0, 1, 3000)
+	p.Charge(start, 0, 1, 3000)
 	if !p.Unsaid(budget.Levels{}, start) {
 		t.Error("nothing is to be said of what was used")
 	}
@@ -446,18 +446,18 @@ func TestUnsaidIsWhatWasUsed(t *testing.T) {
 		}
 	}
 	later := start.Add(2 * time.Hour)
-	p.Settle(later, 0, 1, 150) // less than two seconds of the rate
+	p.Charge(later, 0, 1, 150) // less than two seconds of the rate
 	if p.Unsaid(said, later) {
 		t.Error("a little is to be said")
 	}
-	p.Settle(later, 0, 1, 100)
+	p.Charge(later, 0, 1, 100)
 	if !p.Unsaid(said, later) {
 		t.Error("what comes together is not to be said")
 	}
 
 	c := budget.NewCommon(small.Bytes, start)
 	q := budget.NewPeer("a", budget.Limits{}, c, start)
-	q.Settle(start, 0, 1, 3000)
+	q.Charge(start, 0, 1, 3000)
 	if !c.Unsaid(0, time.Time{}, start) || c.Unsaid(c.Level(start), start, start.Add(time.Minute)) {
 		t.Error("of the common budget something else is to be said")
 	}

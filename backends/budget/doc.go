@@ -22,6 +22,6 @@
 //	granted, wait := peer.Take(now, estimate)
 //	if granted {
 //		// write
-//		peer.Settle(now, estimate, writes, bytes)
+//		peer.Charge(now, estimate, writes, bytes)
 //	}
 package budget

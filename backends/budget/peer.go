@@ -113,7 +113,7 @@ func (p *Peer) Lower(l Levels, now time.Time) {
 }
 
 // Take lets the peer have us begin a write of about so many bytes, or says which limit
-// is exceeded and how long to wait before it asks again. What was granted is settled.
+// is exceeded and how long to wait before it asks again. Charge says then what was written.
 func (p *Peer) Take(now time.Time, bytes int) (over Over, wait time.Duration) {
 	p.mu.Lock()
 	p.advance(now)
@@ -160,8 +160,8 @@ func (p *Peer) Spare(now time.Time, bytes int) Over {
 	return OverNothing
 }
 
-// Settle says what became of what Take granted for so many bytes.
-func (p *Peer) Settle(now time.Time, granted, writes, bytes int) {
+// Charge says what became of what Take granted for so many bytes.
+func (p *Peer) Charge(now time.Time, granted, writes, bytes int) {
 	more := float64(bytes - granted)
 	p.mu.Lock()
 	p.advance(now)

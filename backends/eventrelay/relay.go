@@ -164,14 +164,14 @@ func (r *Relay) Take(now time.Time, delayed, busy bool, shows func(stream.Resour
 	return w, true
 }
 
-// Written settles what an event was granted.
+// Written charges what was written of an event against what it was granted.
 func (r *Relay) Written(now time.Time, w Write, about backends.Object, bytes int, err error) {
 	r.writing = false
 	result, failure, writes := "shown", "", 1
 	if err != nil {
 		result, failure, writes = "failed", err.Error(), 0
 	}
-	r.cfg.Budget.Settle(now, w.granted, writes, bytes)
+	r.cfg.Budget.Charge(now, w.granted, writes, bytes)
 	r.cfg.Metrics.Event(result)
 	if failure != "" && r.failure == "" {
 		r.cfg.Log.Warn().Err(err).Stringer("resource", about.Key).

@@ -284,7 +284,7 @@ func (q *Queue) estimate(key stream.ResourceKey, j *job) int {
 	return max(q.cfg.Size(key), events) + overhead
 }
 
-// Done settles what a job was granted with what it wrote. What is added from now on waits
+// Done charges what a job wrote against what it was granted. What is added from now on waits
 // until Finish.
 func (q *Queue) Done(key stream.ResourceKey, writes, bytes int, now time.Time) {
 	q.working--
@@ -292,7 +292,7 @@ func (q *Queue) Done(key stream.ResourceKey, writes, bytes int, now time.Time) {
 	j.running, j.newer = false, nil
 	q.underWay -= j.granted
 	if j.granted > 0 {
-		q.cfg.Budget.Settle(now, j.granted, writes, bytes)
+		q.cfg.Budget.Charge(now, j.granted, writes, bytes)
 	}
 	q.objects.Wrote(key, writes, now)
 }

@@ -211,8 +211,8 @@ func (an *answers) observeTold() {
 	an.observeAll(slices.Collect(maps.Keys(keys)))
 }
 
-// settled takes the spoke's answer to an entry of ours.
-func (an *answers) settled(a link.Answered) {
+// answered handles the spoke's answer to an entry of ours.
+func (an *answers) answered(a link.Answered) {
 	result := "applied"
 	if a.Refusal != nil {
 		result = "refused"

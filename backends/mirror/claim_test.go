@@ -16,11 +16,11 @@ import (
 )
 
 // TestWhatWasToldBeforeTheJudgement: a spoke says what it left out, and that someone changes
-// back what it applied, before the hub has judged the connection, as behind a slow API server.
+// back what it applied, before the hub has checked the connection, as behind a slow API server.
 // The hub shows it once it has.
 func TestWhatWasToldBeforeTheJudgement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		judge := make(chan struct{})
+		check := make(chan struct{})
 		r := newRig(t, options{spoke: older(t), configure: func(side stream.Side, cfg *mirror.Config) {
 			if side == stream.Hub {
 				cfg.History = func(ctx context.Context, peer mirror.Peer, _ mirror.Known) (mirror.HistoryCheck, error) {
@@ -28,7 +28,7 @@ func TestWhatWasToldBeforeTheJudgement(t *testing.T) {
 						return mirror.HistoryCheck{Now: stream.History{ID: "h", Token: "t"}, Epoch: 1}, nil
 					}
 					select {
-					case <-judge:
+					case <-check:
 					case <-ctx.Done():
 						return mirror.HistoryCheck{}, ctx.Err()
 					}
@@ -59,7 +59,7 @@ func TestWhatWasToldBeforeTheJudgement(t *testing.T) {
 		}
 		said("before", "short", "")
 		said("before", "fought", "")
-		close(judge)
+		close(check)
 		pass(time.Minute)
 		said("after", "short", "spec.source.tagPrefix")
 		said("after", "fought", "changes it back: spec.source.path")
@@ -68,7 +68,7 @@ func TestWhatWasToldBeforeTheJudgement(t *testing.T) {
 
 // TestConnectionOfWhichANewerOneIsKnownEnds: who comes second at one end may have come first
 // at the other. Both ends then keep a connection that the Agent does not name, on which
-// nothing is judged, and which no keepalive ends.
+// nothing is checked, and which no keepalive ends.
 func TestConnectionOfWhichANewerOneIsKnownEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		newer := true
@@ -95,7 +95,7 @@ func TestConnectionOfWhichANewerOneIsKnownEnds(t *testing.T) {
 		r.connect()
 		pass(time.Minute)
 		if stats := r.stats(r.hub); !stats.HistoryChecked || !stats.Agreed {
-			t.Errorf("after the next one came: judged %t, agreed %t", stats.HistoryChecked, stats.Agreed)
+			t.Errorf("after the next one came: checked %t, agreed %t", stats.HistoryChecked, stats.Agreed)
 		}
 	})
 }

@@ -34,14 +34,14 @@ type commands struct {
 //
 // What the caches show of it may be from a backup of the hub, made before the command
 // was sent: nothing in the object tells, and the caches of objects and of the history
-// are not in step. So the command is sent once a judgement that began after it was seen
+// are not in step. So the command is sent once a check that began after it was seen
 // says that the history goes on.
 type waiting struct {
 	uid string
 	// since is the resourceVersion at which it was seen first, and revision that of the
 	// newest state. Within one history the latter only grows; a restore takes it back.
 	since, revision uint64
-	// after is the number of the newest judgement that had begun when it was seen.
+	// after is the number of the newest check that had begun when it was seen.
 	after uint64
 }
 
@@ -53,10 +53,10 @@ func (co *commands) wait(key stream.ResourceKey, o object.Object, waits bool) {
 		delete(co.stale, key)
 		return
 	}
-	w := waiting{uid: o.UID(), since: o.Revision(), revision: o.Revision(), after: co.known.judgements}
+	w := waiting{uid: o.UID(), since: o.Revision(), revision: o.Revision(), after: co.known.checks}
 	if known && before.uid == w.uid && w.revision >= before.revision {
 		w.since, w.after = before.since, before.after
-	} else if co.session != nil && co.judges() {
+	} else if co.session != nil && co.awaitsChecks() {
 		co.step(link.RecheckHistory{})
 	}
 	co.waiting[key] = w
@@ -68,9 +68,9 @@ func (co *commands) waits(key stream.ResourceKey) bool {
 	return ok
 }
 
-// judges reports whether commands wait for judgements. The originals of an autonomous
+// awaitsChecks reports whether commands wait for checks. The originals of an autonomous
 // agent know by themselves what was meant for them.
-func (co *commands) judges() bool {
+func (co *commands) awaitsChecks() bool {
 	return co.env.cfg.History != nil && co.rules.Mode == stream.Managed
 }
 
@@ -81,7 +81,7 @@ func (co *commands) verifiedFrom(key stream.ResourceKey) uint64 {
 	switch {
 	case !ok:
 		return 0
-	case !co.judges():
+	case !co.awaitsChecks():
 		return 1
 	case co.known.answered > w.after:
 		return w.since

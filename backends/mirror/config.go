@@ -41,7 +41,7 @@ type Config struct {
 	// and kind are those in which it was, and are not being deleted themselves. Calls of
 	// one link do not overlap. Nil means that no one knows: whatever is absent is guarded.
 	Confirm func(ctx context.Context, deletions []backends.Deletion) ([]bool, error)
-	// History judges on the hub, by a quorum read, whether the history in which the
+	// History checks on the hub, by a quorum read, whether the history in which the
 	// spoke got what it holds still continues. It is called on each connection, again
 	// before anything goes for being absent on its source, and when there is reason
 	// for doubt. Calls of one link do not overlap. ErrSuperseded ends the connection. Nil
@@ -133,7 +133,7 @@ type Peer struct {
 	Waits func() bool
 }
 
-// Known is what a link knows of its present connection when the history is judged.
+// Known is what a link knows of its present connection when the history is checked.
 type Known struct {
 	// Sent is the highest resourceVersion of an object that was sent; zero for none.
 	Sent uint64
@@ -201,8 +201,8 @@ func (cfg Config) schemas() map[stream.Kind]*schema.Schema {
 	return known
 }
 
-// judgeHistory is History.
-func (cfg Config) judgeHistory(ctx context.Context, peer Peer, known Known) (HistoryCheck, error) {
+// checkHistory is History.
+func (cfg Config) checkHistory(ctx context.Context, peer Peer, known Known) (HistoryCheck, error) {
 	if cfg.History == nil {
 		return HistoryCheck{}, nil
 	}

@@ -54,7 +54,7 @@ type whole interface {
 	end(goodbye stream.GoodbyeReason, cause error)
 	// breach ends the session since the peer broke the protocol.
 	breach(v stream.Violation)
-	// follow draws the conclusions of the judgement of that number for all parts, before
+	// follow draws the conclusions of the check of that number for all parts, before
 	// the link is told.
 	follow(number uint64, j HistoryCheck)
 	// catchUp looks at all that the cache has come to show.
@@ -123,5 +123,5 @@ func (c *shared) background(s *session, f func(context.Context) func()) {
 }
 
 // named reports whether revisions of now can be told from those of another history.
-// Where no one judges histories, there is but one.
+// Where no one checks histories, there is but one.
 func (c *shared) named() bool { return c.rules.HistoryID != "" || c.env.cfg.History == nil }

@@ -18,7 +18,7 @@ func TestDoubtIsJudged(t *testing.T) {
 		h.set("the hub was restored", nil)
 		pass(time.Hour)
 		if r.stats(r.hub).Withheld.Broken != "" {
-			t.Fatal("it is judged without a reason")
+			t.Fatal("it is checked without a reason")
 		}
 		r.hub.Doubt()
 		pass(time.Second)

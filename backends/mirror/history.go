@@ -11,7 +11,7 @@ import (
 	"github.com/argomesh/argomesh/stream/link"
 )
 
-// history judges whether hub and spoke are still the ones that last met.
+// history checks whether hub and spoke are still the ones that last met.
 type history struct {
 	*shared
 	commands   *commands
@@ -19,16 +19,16 @@ type history struct {
 	acceptUsed *string // of Mirror.accept, what was used last; nil for nothing
 }
 
-// judgeTime bounds one judgement of the history. One that finds it broken may wait for
+// checkTime bounds one check of the history. One that finds it broken may wait for
 // a list of all that the hub has.
-const judgeTime = 2 * time.Minute
+const checkTime = 2 * time.Minute
 
 // check finds out whether the history of the hub continues, and tells the link.
 func (hi *history) check() {
 	s := hi.session
 	hi.known.seen = hi.announced()
-	hi.known.judgements++
-	number := hi.known.judgements
+	hi.known.checks++
+	number := hi.known.checks
 	places := hi.removals.places()
 	if s == nil || hi.env.cfg.History == nil && len(places) == 0 {
 		hi.step(link.Doomed{})
@@ -37,15 +37,15 @@ func (hi *history) check() {
 	}
 	known, outdated := Known{Sent: hi.known.sent, Begins: hi.known.begins}, hi.known.outdated
 	hi.background(s, func(ctx context.Context) func() {
-		ctx, cancel := context.WithTimeout(ctx, judgeTime)
+		ctx, cancel := context.WithTimeout(ctx, checkTime)
 		defer cancel()
-		var judgement HistoryCheck
+		var check HistoryCheck
 		behind, err := hi.env.cfg.isNewest(ctx, outdated)
 		if err == nil {
 			if behind {
 				known.Behind = outdated.key.String()
 			}
-			judgement, err = hi.env.cfg.judgeHistory(ctx, s.peer, known)
+			check, err = hi.env.cfg.checkHistory(ctx, s.peer, known)
 		}
 		var doomed map[string]string
 		if err == nil && len(places) > 0 {
@@ -53,7 +53,7 @@ func (hi *history) check() {
 		}
 		return func() {
 			if errors.Is(err, ErrSuperseded) {
-				// Else both ends might keep a connection on which nothing is judged.
+				// Else both ends might keep a connection on which nothing is checked.
 				hi.env.whole.end(stream.GoodbyeSuperseded, err)
 				return
 			}
@@ -62,10 +62,10 @@ func (hi *history) check() {
 			case known.Begins != hi.known.begins: // it is about the history before
 				hi.step(link.HistoryChecked{Unknown: true})
 				hi.step(link.RecheckHistory{})
-			case err == nil && judgement.Broken == "" && judgement.Now.Token != "" && hi.rules.Mode == stream.Autonomous:
-				hi.confirm(s, judgement.Now, func(err error) { hi.checked(number, judgement, err) })
+			case err == nil && check.Broken == "" && check.Now.Token != "" && hi.rules.Mode == stream.Autonomous:
+				hi.confirm(s, check.Now, func(err error) { hi.checked(number, check, err) })
 			default:
-				hi.checked(number, judgement, err)
+				hi.checked(number, check, err)
 			}
 		}
 	})
@@ -113,20 +113,20 @@ func (hi *history) contradicted(a link.Answered) {
 	hi.step(link.RecheckHistory{}) // within one history it does not last
 }
 
-func (hi *history) checked(number uint64, judgement HistoryCheck, err error) {
-	broken := judgement.Broken
+func (hi *history) checked(number uint64, check HistoryCheck, err error) {
+	broken := check.Broken
 	switch {
 	case err != nil:
-		hi.env.cfg.Log.Warn().Err(err).Msg("cannot judge the history of the hub, nothing is removed meanwhile")
+		hi.env.cfg.Log.Warn().Err(err).Msg("cannot check the history of the hub, nothing is removed meanwhile")
 		hi.step(link.HistoryChecked{Unknown: true})
 		return
 	case broken != "" && !hi.known.broken:
 		hi.env.cfg.Log.Warn().Str("reason", broken).
 			Msg("the history of the agent does not continue, nothing is removed before that is accepted")
 	}
-	hi.known.judged, hi.known.broken, hi.known.now = true, broken != "", judgement.Now
-	hi.env.whole.follow(number, judgement)
-	stale := judgement.Stale
+	hi.known.checked, hi.known.broken, hi.known.now = true, broken != "", check.Now
+	hi.env.whole.follow(number, check)
+	stale := check.Stale
 	if broken != "" && !stale {
 		hi.env.whole.catchUp() // what the cache has come to show
 		stale = hi.unconfirmed()
@@ -151,7 +151,7 @@ func (hi *history) begin() {
 func (hi *history) mayBegin() (begin bool, replaces string) {
 	id := hi.known.now.ID
 	switch {
-	case hi.session == nil || !hi.known.judged || hi.known.broken:
+	case hi.session == nil || !hi.known.checked || hi.known.broken:
 		return false, ""
 	case hi.known.begins > 0 && id == hi.known.replaced:
 		return true, id
@@ -167,7 +167,7 @@ func (hi *history) announced() stream.History {
 	return stream.History{}
 }
 
-// recheck has the history judged again when someone asks for it, or the watch shows another
+// recheck has the history checked again when someone asks for it, or the watch shows another
 // one than it did when that was last asked for.
 func (hi *history) recheck() {
 	if asked := hi.env.settings.recheck.Swap(false); hi.rules.Side == stream.Hub &&
@@ -206,7 +206,7 @@ func (hi *history) publish() {
 	}
 	h := hi.known.now
 	switch {
-	case !hi.known.judged:
+	case !hi.known.checked:
 		h = stream.History{ID: hi.announced().ID}
 	case hi.known.broken, hi.known.begins > 0 && h.ID == hi.known.replaced:
 		h = stream.History{}

@@ -141,7 +141,7 @@ func TestRestoredHubRemovesNothing(t *testing.T) {
 	})
 }
 
-// A judgement that cannot be had holds back what is absent, and nothing else.
+// A check that cannot be had holds back what is absent, and nothing else.
 func TestNoJudgementNoAbsence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hubHistory{}
@@ -154,7 +154,7 @@ func TestNoJudgementNoAbsence(t *testing.T) {
 		r.create(r.hub, "new", nil, spec("v1"))
 		pass(30 * time.Second)
 		if r.get(r.spoke, "gone") == nil {
-			t.Error("an absence went without a judgement")
+			t.Error("an absence went without a check")
 		}
 		if r.get(r.spoke, "new") == nil {
 			t.Error("what is new did not come")
@@ -162,7 +162,7 @@ func TestNoJudgementNoAbsence(t *testing.T) {
 		h.set("", nil)
 		pass(15 * time.Second)
 		if o := r.get(r.spoke, "gone"); o != nil {
-			t.Errorf("after the judgement the spoke holds %v", o)
+			t.Errorf("after the check the spoke holds %v", o)
 		}
 	})
 }
@@ -253,7 +253,7 @@ func TestWaitingCommandsEndWithTheHistory(t *testing.T) {
 
 // A hub that was restored, and whose revisions were raised so that nothing else shows
 // it, has an Application as it was before what the spoke has of it. That is no cache
-// that is behind: the history is judged with it, and the hub's word counts again.
+// that is behind: the history is checked with it, and the hub's word counts again.
 func TestAnApplicationIsBehindItsCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hubHistory{now: stream.History{ID: "h1", Token: "t1", Revision: 7}}

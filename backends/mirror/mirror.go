@@ -118,13 +118,13 @@ func (m *Mirror) Bound(b bounds.Bounds) {
 }
 
 // Announce says on the hub where its history stands as far as a watch tells: a
-// change of it is a reason to judge again. It does not block; the last call counts.
+// change of it is a reason to check again. It does not block; the last call counts.
 func (m *Mirror) Announce(h stream.History) {
 	m.settings.history.Store(&h)
 	m.settings.notify()
 }
 
-// Doubt has the history judged again on the hub. It does not block.
+// Doubt has the history checked again on the hub. It does not block.
 func (m *Mirror) Doubt() {
 	m.settings.recheck.Store(true)
 	m.settings.notify()

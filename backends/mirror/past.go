@@ -4,11 +4,11 @@ import "github.com/argomesh/argomesh/stream"
 
 // historyState is what a connection knows of the history.
 type historyState struct {
-	judgements uint64 // that began, on all connections
-	judged     bool
-	broken     bool
-	now        stream.History // by the last judgement
-	// answered is the number of the newest judgement by which the history goes on; zero
+	checks  uint64 // that began, on all connections
+	checked bool
+	broken  bool
+	now     stream.History // by the last check
+	// answered is the number of the newest check by which the history goes on; zero
 	// when there was none.
 	answered uint64
 	seen     stream.History // what Announce had told when that was asked for

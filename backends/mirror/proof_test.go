@@ -113,13 +113,13 @@ func TestTakenOverLink(t *testing.T) {
 func TestProofIsOfItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads, other atomic.Int64
-		judge := make(chan struct{})
+		check := make(chan struct{})
 		r := newRig(t, options{configure: func(side stream.Side, cfg *mirror.Config) {
 			if side == stream.Hub {
 				cfg.Store = readStore{cfg.Store.(*memory.Store), &reads, new(atomic.Int64)}
 				cfg.History = func(ctx context.Context, _ mirror.Peer, _ mirror.Known) (mirror.HistoryCheck, error) {
 					select {
-					case <-judge:
+					case <-check:
 					case <-ctx.Done():
 						return mirror.HistoryCheck{}, ctx.Err()
 					}
@@ -143,8 +143,8 @@ func TestProofIsOfItsTime(t *testing.T) {
 		}
 		other.Store(1)
 		cut, _ := r.connect()
-		spokeHas("before the judgement", 0, 0)
-		close(judge)
+		spokeHas("before the check", 0, 0)
+		close(check)
 		spokeHas("after it", 1, 1)
 		again()
 		spokeHas("after it went from the spoke", 1, 1)

@@ -98,7 +98,7 @@ func (l *loop) carryOut(in link.Input) {
 			l.inbox.apply(l.inbox.open(a.Event))
 		case link.Answered:
 			l.history.contradicted(a)
-			l.answers.settled(a)
+			l.answers.answered(a)
 		case link.Contested:
 			if key, ok := l.rules.Local(a.Key); ok {
 				l.observe(key)

@@ -89,7 +89,7 @@ func (r *removals) forgetHeld() {
 }
 
 // doomed returns which namespaces of this side are being deleted, by their name on the
-// wire, when the link has a judgement made.
+// wire, when the link has a check made.
 func (r *removals) doomed(places map[string]string) link.Doomed {
 	doomed := link.Doomed{Places: map[string]string{}}
 	for namespace, why := range places {
@@ -100,7 +100,7 @@ func (r *removals) doomed(places map[string]string) link.Doomed {
 	return doomed
 }
 
-// places are the namespaces of this side of which a judgement is to say that.
+// places are the namespaces of this side of which a check is to say that.
 func (r *removals) places() []string {
 	var places []string
 	if c := r.env.cfg.Cascades; r.env.cfg.Places == nil || c == nil || !c.Holds(r.rules.Agent) {

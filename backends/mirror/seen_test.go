@@ -139,7 +139,7 @@ func TestSeenDeletions(t *testing.T) {
 					wait = 20 * time.Second
 				}
 				pass(wait)
-				// How many absences are judged before the guard sees that they are too
+				// How many absences are checked before the guard sees that they are too
 				// many is a matter of when each is noticed.
 				least, most := 0, 0
 				if c.absent > 10 {

@@ -62,7 +62,7 @@ func (l *loop) attach(s *session) {
 		}
 	}
 	l.source.projects.applyPauses() // nothing leaves before what Pause was last told is known
-	l.known, l.rules.HistoryID = historyState{judgements: l.known.judgements}, ""
+	l.known, l.rules.HistoryID = historyState{checks: l.known.checks}, ""
 	l.history.publish() // before the digests: what follows is of that history
 	l.step(link.Connected{ID: s.peer.Connection, SeenDeletes: s.peer.SeenDeletes})
 }

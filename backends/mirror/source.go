@@ -72,7 +72,7 @@ func (so *source) linkState(key stream.ResourceKey, current object.Object) owner
 	entry, command := so.rules.Entry(stream.Applications, key), so.rules.Entry(stream.Commands, key)
 	// A command that may have been sent into another history is one too many, and one
 	// that says no history could be taken again by a copy that was made later.
-	s.Present = so.session != nil && so.known.judged && !so.known.broken && (so.rules.Mode == stream.Autonomous ||
+	s.Present = so.session != nil && so.known.checked && !so.known.broken && (so.rules.Mode == stream.Autonomous ||
 		so.named() && so.link.Believed(entry).SourceUID == so.rules.SourceUID(current))
 	s.Away = so.presence.Away(time.Now())
 	s.Answers = so.presence.Ours()

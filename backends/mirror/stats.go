@@ -19,7 +19,7 @@ type Stats struct {
 	Agreed bool
 	// Withheld is what the hub holds back, since absence alone deletes nothing.
 	Withheld link.Withheld
-	// HistoryChecked says that the history was judged on this connection.
+	// HistoryChecked says that the history was checked on this connection.
 	HistoryChecked bool
 	// Begin says that a new history may begin in place of the one with the id
 	// Replaces, or that the first one may, when that is empty: the old one did not
@@ -61,7 +61,7 @@ func (l *loop) stats() Stats {
 		AppProjects:    l.link.Entries(stream.AppProjects),
 		Agreed:         l.link.Agreed() && !l.answers.fights() && l.jobs.Len() == 0 && len(l.source.outbox.delayed) == 0,
 		Withheld:       l.link.Withheld(),
-		HistoryChecked: l.known.judged,
+		HistoryChecked: l.known.checked,
 		Stored:         l.known.stored,
 		Parked:         l.answers.parked(),
 		Dropped:        l.link.AllDropped(),

@@ -126,8 +126,8 @@ func (w *witness) unproven(entry stream.EntryKey, content link.Content) bool {
 		w.link.Believed(entry).SourceUID == content.Version.SourceUID {
 		return false
 	}
-	if !w.known.judged {
-		return true // the judgement says whether that is needed
+	if !w.known.checked {
+		return true // the check says whether that is needed
 	}
 	key, _ := w.rules.Local(entry)
 	current, found := w.view.Newest(key)

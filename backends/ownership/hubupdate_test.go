@@ -69,9 +69,9 @@ func TestTend(t *testing.T) {
 		"it is sent when the spoke holds the Application": {managed, nil,
 			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, LinkState{Present: true, Vouched: 7},
 			&view{Operation: operation("c-1", "7"), Status: m{"operationState": invented("sent to agent edge-1", operation("c-1", "7"))}}},
-		"it is not sent before its history is judged": {managed, nil,
+		"it is not sent before its history is checked": {managed, nil,
 			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, LinkState{Present: true}, nil},
-		"nor from a state of before that which was judged": {managed, nil,
+		"nor from a state of before that which was checked": {managed, nil,
 			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, LinkState{Present: true, Vouched: 8}, nil},
 		"terminated before it was sent": {managed, nil, m{
 			"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": state("Terminating", "waiting for agent edge-1", operation("c-1", ""))},

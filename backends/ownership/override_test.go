@@ -92,7 +92,7 @@ func TestOverride(t *testing.T) {
 }
 
 // TestRevisionIsLookedFor has the spoke's controller look once for a revision that the
-// hub resolved, before the command that names it is judged.
+// hub resolved, before the command that names it is checked.
 func TestRevisionIsLookedFor(t *testing.T) {
 	r := ruleSet(t, stream.Spoke, stream.Autonomous)
 	source := m{"repoURL": "https://git/a", "targetRevision": "main"}

@@ -19,11 +19,11 @@ type LinkState struct {
 const standTime = 90 * time.Second
 
 // Presence is what one principal knows of who has the link. What the hub shows of what a
-// spoke answered is for the principal that had its last judged connection: another one does
+// spoke answered is for the principal that had its last checked connection: another one does
 // not know it, and two that differ would write without end. It is of one goroutine.
 type Presence struct {
 	alone             bool      // there is but one process
-	ours              bool      // a connection to this process was judged, and none elsewhere since
+	ours              bool      // a connection to this process was checked, and none elsewhere since
 	claimed           int64     // the newest epoch that is ours; zero for none
 	shown             LinkState // of the Agent
 	since             time.Time // when ObservedAt was first seen with its value, by our clock
@@ -47,7 +47,7 @@ func (p *Presence) Show(s LinkState, now time.Time) (next time.Time) {
 	return next
 }
 
-// Claim notes that a connection to this process was judged, and reports whether it had the
+// Claim notes that a connection to this process was checked, and reports whether it had the
 // link before.
 func (p *Presence) Claim(epoch int64) (before bool) {
 	before = p.ours
@@ -55,7 +55,7 @@ func (p *Presence) Claim(epoch int64) (before bool) {
 	return before
 }
 
-// Ours reports whether this process had the last judged connection.
+// Ours reports whether this process had the last checked connection.
 func (p *Presence) Ours() bool { return p.ours || p.alone }
 
 // Arrive notes that there is a connection from now on.

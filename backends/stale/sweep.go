@@ -248,7 +248,7 @@ func (s *Marker) write(ctx context.Context, o backends.Object, next []byte, away
 		if err != nil {
 			writes = 0
 		}
-		peer.Settle(time.Now(), granted, writes, wrote.Size()) // nothing after an error
+		peer.Charge(time.Now(), granted, writes, wrote.Size()) // nothing after an error
 	}
 	if err == nil || errors.Is(err, stream.ErrConflict) || errors.Is(err, stream.ErrNotFound) || ctx.Err() != nil {
 		return 0 // of what changed, follow hears

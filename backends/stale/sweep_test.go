@@ -249,7 +249,7 @@ func TestStaleLosesNoUpdate(t *testing.T) {
 		a := newAbsent(t)
 		key := a.create("edge-1", "app", "", `,"status":{"health":{"status":"Healthy"}}`)
 		raced := false
-		a.refuses = func(key stream.ResourceKey) error { // called before the write is judged
+		a.refuses = func(key stream.ResourceKey) error { // called before the write is checked
 			if !raced {
 				raced = true
 				a.mu.Unlock()

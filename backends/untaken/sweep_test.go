@@ -34,7 +34,7 @@ type nobodys struct {
 	again   chan struct{}
 	taken   map[string]bool // by name
 	by      string          // in what it says
-	look    time.Duration   // how long it takes to judge one
+	look    time.Duration   // how long it takes to check one
 }
 
 func newNobodys(t *testing.T) *nobodys {

@@ -258,7 +258,7 @@ func (m *historyStore) countWrite(granted int, now *unstructured.Unstructured, e
 	} else if !apierrors.IsConflict(err) {
 		writes, bytes = 1, granted // the answer may be what was lost
 	}
-	m.budget.Settle(time.Now(), granted, writes, bytes)
+	m.budget.Charge(time.Now(), granted, writes, bytes)
 }
 
 func (m *historyStore) set(now kept) {

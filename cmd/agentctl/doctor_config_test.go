@@ -49,7 +49,7 @@ func planHub(t *testing.T, mapping string) string {
 	return api.URL
 }
 
-// A file with which the program runs is one that doctor judges by, whatever is in it.
+// A file with which the program runs is one that doctor checks by, whatever is in it.
 func TestDoctorReadsTheProgramsFiles(t *testing.T) {
 	t.Setenv(registration.SocketEnv, "")
 	const (
@@ -79,7 +79,7 @@ func TestDoctorReadsTheProgramsFiles(t *testing.T) {
 			flag: "principal-config", text: "resource_proxy: {audit: {fle: '-'}}\n", fails: "resource_proxy.audit.fle: unknown key, did you mean resource_proxy.audit.file?",
 		},
 		"a misspelt key of an agent": {flag: "agent-config", text: "policy: {kindz: []}\n", fails: "policy.kindz: unknown key, did you mean policy.kinds?"},
-		"nothing to judge by":        {flag: "principal-config", text: "mapping: {by: chance}\n", fails: `mapping.by: "chance" is neither namespace nor destination`},
+		"nothing to check by":        {flag: "principal-config", text: "mapping: {by: chance}\n", fails: `mapping.by: "chance" is neither namespace nor destination`},
 		"a policy that is none":      {flag: "agent-config", text: "name: edge-1\nmode: managed\npolicy: {kinds: [Application]}\n", fails: `policy: kinds: "Application" is not one of`},
 		"an agent without a mode":    {flag: "agent-config", text: "name: edge-1\n", fails: "mode: is not set"},
 		"an agent without a name":    {flag: "agent-config", text: "mode: managed\n", fails: "name: is not set"},

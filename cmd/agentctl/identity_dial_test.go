@@ -256,7 +256,7 @@ func plaintext(t *testing.T, services ...func(grpc.ServiceRegistrar)) string {
 	return l.Addr().String()
 }
 
-// olderPrincipal judges callers, as all releases do, and does not say who they are.
+// olderPrincipal checks callers, as all releases do, and does not say who they are.
 func olderPrincipal(t *testing.T) string {
 	t.Helper()
 	return plaintext(t, func(r grpc.ServiceRegistrar) { streampb.RegisterStreamServer(r, taciturn{}) })

@@ -70,7 +70,7 @@ func hubWith(t *testing.T) *httptest.Server {
 	return api
 }
 
-// Whatever a spoke or a hub says is shown as text, where a person must judge by it.
+// Whatever a spoke or a hub says is shown as text, where a person must check by it.
 func TestTerminalsObeyNobodyElse(t *testing.T) {
 	api := hubWith(t)
 	for _, args := range []string{

@@ -58,10 +58,10 @@ func (u *unclaimed) verdicts() (func(string, mapping.Placement) (string, bool), 
 	if !known || u.core.agents.Ready() != nil {
 		return nil, false
 	}
-	judge := u.core.agents.Untaken(fleet.Deployer{Controller: u.core.cfg.Hub.ApplicationController, Names: names,
+	untaken := u.core.agents.Untaken(fleet.Deployer{Controller: u.core.cfg.Hub.ApplicationController, Names: names,
 		Servers: servers})
 	return func(name string, p mapping.Placement) (string, bool) {
-		v := judge(name, p)
+		v := untaken(name, p)
 		return v.Message, v.EndsSync
 	}, true
 }

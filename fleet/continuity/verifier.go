@@ -1,4 +1,4 @@
-// Package continuity judges, by quorum reads of an Agent, whether the history of the hub
+// Package continuity checks, by quorum reads of an Agent, whether the history of the hub
 // continues for one link, and has the Agent name the connection that has the link.
 package continuity
 
@@ -48,7 +48,7 @@ type Config struct {
 	ObserveRestores func(ctx context.Context) error
 }
 
-// Verifier judges for one link. A call for a connection that has ended may still run beside
+// Verifier checks for one link. A call for a connection that has ended may still run beside
 // that for the next one.
 type Verifier struct {
 	cfg Config
@@ -97,7 +97,7 @@ func (j *Verifier) Verify(ctx context.Context, peer mirror.Peer, known mirror.Kn
 	if err != nil {
 		return mirror.HistoryCheck{}, err
 	}
-	judgement := mirror.HistoryCheck{Broken: broken, Now: Told(kept, record.Revision),
+	check := mirror.HistoryCheck{Broken: broken, Now: Told(kept, record.Revision),
 		Epoch: record.Agent.Status.Link.Epoch, Other: j.otherEpoch()}
 	if broken != "" {
 		// A cache that has not seen the restore shows agreement where there is none.
@@ -105,9 +105,9 @@ func (j *Verifier) Verify(ctx context.Context, peer mirror.Peer, known mirror.Kn
 		if err != nil {
 			return mirror.HistoryCheck{}, err
 		}
-		judgement.Stale = !caughtUp
+		check.Stale = !caughtUp
 	}
-	return judgement, nil
+	return check, nil
 }
 
 // compare is HistoryVerifier.Verify for a connection that has not ended.

@@ -30,7 +30,7 @@ func TestBudgetOutlivesItsLink(t *testing.T) {
 	}
 	name := agentNamed(t, "edge-1")
 	first := b.of(name, v1alpha1.Agent{})
-	first.Settle(time.Now(), 0, 1, 64<<20)
+	first.Charge(time.Now(), 0, 1, 64<<20)
 	if again := b.of(name, v1alpha1.Agent{}); again != first {
 		t.Error("a second link has another budget")
 	}

@@ -152,7 +152,7 @@ func (l *Links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 	log := l.log.With().Stringer("agent", name).Logger()
 	r := &runningLink{rules: rules, budget: l.cfg.Budgets.of(name, a), done: make(chan struct{})}
 	began := l.cfg.Restores.count()
-	judge := continuity.New(continuity.Config{
+	verifier := continuity.New(continuity.Config{
 		Read:    continuity.Agents{Client: l.cfg.Client, Namespace: l.cfg.Namespace}.Read(name),
 		Replica: l.cfg.Replica, Life: l.cfg.Life,
 		Hub: func() string {
@@ -169,7 +169,7 @@ func (l *Links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 		Subscribe: func(changed func(stream.ResourceKey)) func() { return l.subscribe(r, changed) },
 		Deletions: func(deleted func(backends.Deletion)) func() { return r.subscribeDeletions(deleted) },
 		Confirm:   l.cfg.Witness.Confirm,
-		History:   judge.Verify, Places: places{l.cfg.Reads, l.cfg.Namespace, rules.Terminating}.doomed,
+		History:   verifier.Verify, Places: places{l.cfg.Reads, l.cfg.Namespace, rules.Terminating}.doomed,
 		Cascades:       l.cfg.Sessions.Cascades,
 		HistoryChanged: func() { l.historyChanged.Add(name) },
 		OnSpokeInfo:    func(info stream.SpokeInfo) { l.cfg.Sessions.Hear(name, info) },

@@ -22,7 +22,7 @@ var (
 const (
 	applicationDefinition = "applications.argoproj.io"
 	agentDefinition       = "agents.argomesh.io"
-	// placesTime bounds the reads of one judgement.
+	// placesTime bounds the reads of one check.
 	placesTime = 10 * time.Second
 )
 

@@ -42,7 +42,7 @@ func (r *Restores) record(by string, since time.Time) {
 	}
 	r.mu.Unlock()
 	r.log.Warn().Str("by", by).
-		Msg("the hub's API server shows an earlier state, it was restored; nothing is removed from spokes before each agent's history is judged")
+		Msg("the hub's API server shows an earlier state, it was restored; nothing is removed from spokes before each agent's history is checked")
 	r.signal.Tell()
 }
 

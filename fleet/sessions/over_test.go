@@ -41,14 +41,14 @@ func TestLevelsSurviveInTheStatus(t *testing.T) {
 		t.Errorf("of a full one the status says %+v", said)
 	}
 	used := full()
-	used.Settle(now, 0, 19_001, 60<<20)
+	used.Charge(now, 0, 19_001, 60<<20)
 	said := LeftOf(used, now)
 	next := full()
 	next.Lower(agentwatch.LevelsOf(said), now)
 	if got, want := next.Levels(now), used.Levels(now); got != want {
 		t.Errorf("the next principal goes on with %+v, want %+v", got, want)
 	}
-	used.Settle(now, 0, 501, 1<<20)
+	used.Charge(now, 0, 501, 1<<20)
 	want := used.Levels(now)
 	used.Lower(agentwatch.LevelsOf(said), now)
 	if got := used.Levels(now); got != want {

@@ -53,7 +53,7 @@ func TestLeaves(t *testing.T) {
 	}
 }
 
-// What is wanted is judged once, what is not goes if it may, and nothing goes before what
+// What is wanted is checked once, what is not goes if it may, and nothing goes before what
 // takes its place is there.
 func TestChanges(t *testing.T) {
 	type thing struct{ name, value string }

@@ -15,7 +15,7 @@
 // unless the caller insists. Where spire-controller-manager looks after a server, it
 // deletes what no object of its own declares; [Managers] notices that.
 //
-// It does not serve the Workload API and does not judge peers: that is
+// It does not serve the Workload API and does not check peers: that is
 // identity/workload and package fleet.
 //
 //	r := spire.Registration{

@@ -167,7 +167,7 @@ func stripped(forwarded ...*matcherv3.StringMatcher) []*matcherv3.StringMatcher 
 }
 
 // forwardedOfOthers are those that Envoy acts on, but for x-forwarded-client-cert,
-// which the principal judges. No one behind Envoy reads any other.
+// which the principal checks. No one behind Envoy reads any other.
 func forwardedOfOthers() []*matcherv3.StringMatcher {
 	var names []*matcherv3.StringMatcher
 	for _, name := range []string{"for", "host", "port", "proto"} {

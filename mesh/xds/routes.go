@@ -77,7 +77,7 @@ func forward(cluster string) *routev3.Route_Route {
 	}}
 }
 
-// ownHeaders are what Envoy tells upstream of its own judgement of the caller, which
+// ownHeaders are what Envoy tells upstream of its own check of the caller, which
 // no one there asks for. A function, since messages share no slice.
 func ownHeaders() []string { return []string{"x-envoy-external-address", "x-envoy-internal"} }
 

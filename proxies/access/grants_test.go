@@ -32,7 +32,7 @@ var asked = map[string][]string{
 
 var askedVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 
-// allows asks Kubernetes' own judge of rules, the one that guards against
+// allows asks Kubernetes' own check of rules, the one that guards against
 // escalation, whether the grants let a request through.
 func allows(grants []access.Grant, r access.Request) bool {
 	resource := r.Resource

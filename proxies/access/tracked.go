@@ -74,7 +74,7 @@ type Tracker struct {
 // than 16 objects, up to 5 owners away, and each must have the UID by which it is
 // named. The error is what Objects answered about the object itself: of one that is
 // not there NotFound, so that nothing is made, by a server-side apply, that could
-// not be judged.
+// not be checked.
 func (t *Tracker) Check(ctx context.Context, d Decision) (Decision, error) {
 	if !d.Allowed {
 		return d, nil

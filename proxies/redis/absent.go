@@ -42,7 +42,7 @@ func (f *fetch) failed(ctx context.Context, err error) *reply {
 	case errors.As(err, &answered) && answered.Code == appkey.SpokeFormat && appkey.IsFormat(answered.Rest):
 		f.hub.metrics.reads.WithLabelValues("format").Inc()
 		f.remote.warnFormat()
-		f.judged(answered.Rest)
+		f.noteFormat(answered.Rest)
 		return &reply{raw: resp.EncodeError(fmt.Sprintf("%s the Argo CD of agent %s keeps its cache as %s, and %s is asked for: "+
 			"both must be of one release, with one --redis-compress", codeFormat, name, answered.Rest, f.asked[0].key.Format))}
 	case errors.Is(err, stream.ErrRefused), errors.As(err, &answered) && answered.Code == appkey.SpokeDenied:

@@ -223,7 +223,7 @@ func (f *fetch) value(l *link) (*reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.judged("")
+	f.noteFormat("")
 	if n < 0 {
 		if !f.unasked { // else it may be that the spoke has not got it yet
 			f.hub.keeping.forget(f.keys[0])
@@ -251,14 +251,14 @@ func (f *fetch) value(l *link) (*reply, error) {
 	return &reply{bulk: whole, value: value, free: func(bool) { release() }}, nil
 }
 
-// judged takes what an answer says of the agent's cache. Without a caller it is asked for a
+// noteFormat takes what an answer says of the agent's cache. Without a caller it is asked for a
 // format of which no one has said yet that it is the one of the hub's Argo CD.
-func (f *fetch) judged(kept string) {
+func (f *fetch) noteFormat(kept string) {
 	format := f.keys[0].key.Format
 	if said := f.hub.format.Load(); f.unasked && (said == nil || *said != format) {
 		return
 	}
-	f.remote.judged(format, kept)
+	f.remote.noteFormat(format, kept)
 }
 
 // hold takes the room of a value that is short enough to be held as a whole; false when

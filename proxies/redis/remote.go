@@ -201,8 +201,8 @@ func (r *remote) warnFormat() {
 	r.warn("format", "the spoke's argo cd keeps its cache in another format than the hub's asks for")
 }
 
-// judged takes what an answer says of the agent's cache.
-func (r *remote) judged(asked, kept string) {
+// noteFormat takes what an answer says of the agent's cache.
+func (r *remote) noteFormat(asked, kept string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.fit

@@ -225,7 +225,7 @@ func (w *Warm) look(now time.Time) {
 	}
 }
 
-// follow settles on a format: the one in which callers ask, and until they do the one that is
+// follow chooses the format: the one in which callers ask, and until they do the one that is
 // configured.
 func (w *Warm) follow(now time.Time) {
 	is := w.cfg.Hub.keptFormat()
@@ -302,7 +302,7 @@ func (w *Warm) failed(f *fetch, err error) warmplan.Result {
 	isAnswer := errors.As(err, &answered)
 	switch {
 	case isAnswer && answered.Code == appkey.SpokeFormat && appkey.IsFormat(answered.Rest):
-		f.judged(answered.Rest)
+		f.noteFormat(answered.Rest)
 		return warmplan.Format
 	case errors.Is(err, stream.ErrRefused), isAnswer && answered.Code == appkey.SpokeDenied:
 		return warmplan.Refused

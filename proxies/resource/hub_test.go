@@ -85,7 +85,7 @@ func TestRefused(t *testing.T) {
 		"two tokens":                   {"GET /agents/edge-1/version HTTP/1.1\nHost: h\n" + auth + auth + "\n", 401, "token"},
 		"another scheme":               {"GET /agents/edge-1/version HTTP/1.1\nHost: h\nAuthorization: Basic " + token("edge-1") + "\n\n", 401, "token"},
 		"a token that is none":         {"GET /agents/edge-1/version HTTP/1.1\nHost: h\nAuthorization: Bearer x.y.z\n\n", 401, "token"},
-		"a token nobody can judge yet": {"GET /agents/edge-1/api/v1/pods HTTP/1.1\nHost: h\nAuthorization: Bearer " + unknownToken + "\n\n", 503, "token"},
+		"a token no one can check yet": {"GET /agents/edge-1/api/v1/pods HTTP/1.1\nHost: h\nAuthorization: Bearer " + unknownToken + "\n\n", 503, "token"},
 		"two tokens in one line":       {"GET /agents/edge-1/version HTTP/1.1\nHost: h\nAuthorization: Bearer " + token("edge-1") + ", Bearer x\n\n", 401, "token"},
 		"the path of another agent":    {"GET /agents/edge-2/version HTTP/1.1\nHost: h\n" + auth + "\n", 403, "token"},
 		"an agent that is none":        {"GET /agents/gone/version HTTP/1.1\nHost: h\nAuthorization: Bearer " + token("gone") + "\n\n", 403, "registry"},

@@ -14,7 +14,7 @@ import (
 var errRedirect = errors.New("the spoke answered with a redirect to elsewhere")
 
 // redirect makes the Location of an answer one of the hub, which is a call to the same
-// agent that is judged as any other. It returns errRedirect when that is no path as a
+// agent that is checked as any other. It returns errRedirect when that is no path as a
 // call may have.
 func redirect(res *http.Response, name identity.AgentName) error {
 	if res.StatusCode < http.StatusMultipleChoices || res.StatusCode >= http.StatusBadRequest ||

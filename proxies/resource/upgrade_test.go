@@ -152,7 +152,7 @@ func TestWhatFollowsAnUpgrade(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = next.Body.Close() }()
-		// It is judged as any other call: it has no token.
+		// It is checked as any other call: it has no token.
 		if next.StatusCode != http.StatusUnauthorized || len(w.calls()) != 1 {
 			t.Errorf("answer %d after %d calls", next.StatusCode, len(w.calls()))
 		}

@@ -360,7 +360,7 @@ func TestAnUnusableSecretIsLeftAlone(t *testing.T) {
 					t.Errorf("the keys that are known are not used: %v", err)
 				}
 				if _, err := k.Inspect(edge, token.Holder{}, signed.Text); !errors.Is(err, token.ErrNoKey) {
-					t.Errorf("a token is judged by keys that may not be the hub's: %v", err)
+					t.Errorf("a token is checked by keys that may not be the hub's: %v", err)
 				}
 				if n := strings.Count(log.String(), "cannot be used"); n == 0 || n > 2 {
 					t.Errorf("it is said %d times that keys cannot be used", n)

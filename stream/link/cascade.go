@@ -70,7 +70,7 @@ func (gd *guard) places() []string {
 	return slices.Compact(places)
 }
 
-// checkEndings takes what the judgement says of the endings that it was asked for. It reports
+// checkEndings takes what the check says of the endings that it was asked for. It reports
 // whether some are held back for it.
 func (gd *guard) checkEndings(s *source) (held bool) {
 	for key, g := range s.endings.all {

@@ -19,7 +19,7 @@ type Config struct {
 	// Heartbeat is the time between heartbeats. Zero means 10s. A peer that was
 	// silent for two and a half of them is taken for gone.
 	Heartbeat time.Duration
-	// Guard says that absences are taken at their word only after a judgement, and
+	// Guard says that absences are taken at their word only after a check, and
 	// not many at once: see CheckHistory. It is the hub's, whichever side is the source.
 	Guard bool
 	// Verify says that the caller asks the API server about what the peer holds and the

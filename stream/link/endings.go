@@ -10,7 +10,7 @@ import (
 type ending struct {
 	uid   string    // of the source's object
 	since time.Time // when it was noticed; zero until the Step that notices it ends
-	// asked says that a judgement was asked for since, and placed that there was one.
+	// asked says that a check was asked for since, and placed that there was one.
 	asked, placed bool
 	doomed        string // why its place goes; empty when it does not
 	late          bool   // it has waited for its count long enough
@@ -61,7 +61,7 @@ func (all *endings) notice(now time.Time) bool {
 	return len(fresh) > 0
 }
 
-// ask notes that a judgement is asked for.
+// ask notes that a check is asked for.
 func (all *endings) ask() {
 	for _, g := range all.all {
 		g.asked = !g.known

@@ -26,13 +26,13 @@ type entry struct {
 type clearance uint8
 
 const (
-	notAsked clearance = iota // no judgement was asked for since it is missing
+	notAsked clearance = iota // no check was asked for since it is missing
 	asked                     // one was
-	cleared                   // a judgement lets it go, on this connection
+	cleared                   // a check lets it go, on this connection
 	accepted                  // someone accepted it, on any connection
 )
 
-// resetClearance takes back what judgements gave: the entry waits for one that is yet to be asked
+// resetClearance takes back what checks gave: the entry waits for one that is yet to be asked
 // for. What someone accepted stays.
 func (e *entry) resetClearance() {
 	if e.clearance != accepted {

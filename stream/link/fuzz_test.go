@@ -23,11 +23,11 @@ func FuzzStep(f *testing.F) {
 		f.Add([]byte{side, 0, 3, 0, 0, 1, 4, 0, 9, 1, 2, 9, 1, 6, 1, 0, 1, 13, 200, 13, 255})
 		// connect, unsupported and known events, answers, goodbye
 		f.Add([]byte{side, 0, 5, 1, 1, 5, 2, 1, 5, 7, 3, 10, 1, 1, 13, 1, 6, 2, 2, 3, 8, 0})
-		// connect, hold, be asked, deletions, judge, accept
+		// connect, hold, be asked, deletions, check, accept
 		f.Add([]byte{side, 0, 10, 1, 1, 10, 2, 2, 2, 0, 13, 0, 2, 0, 5, 8, 1, 5, 9, 2, 11, 0, 11, 1, 12, 13, 50, 7, 1})
-		// connect, digests, an end, held, judged in a place that goes, accepted
+		// connect, digests, an end, held, checked in a place that goes, accepted
 		f.Add([]byte{side, 0, 1, 2, 0, 0, 1, 9, 1, 1, 1, 1, 16, 3, 1, 17, 0, 1, 11, 0, 1, 16, 0, 1, 12, 1, 13, 200, 1})
-		// desire, connect, digests, be believed, deletion seen, judge, flush
+		// desire, connect, digests, be believed, deletion seen, check, flush
 		f.Add([]byte{side, 9, 1, 1, 0, 1, 0, 1, 1, 1, 0, 0, 0, 18, 1, 0, 1, 9, 1, 0, 0, 1, 11, 0, 1, 13, 1, 1})
 	}
 	f.Fuzz(func(t *testing.T, program []byte) {

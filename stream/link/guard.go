@@ -24,7 +24,7 @@ const (
 	fewAbsences   = 10
 	absenceShare  = 5
 	absenceMemory = 5 * time.Minute
-	// recheckInterval is when a judgement that held something back is asked for again. One that
+	// recheckInterval is when a check that held something back is asked for again. One that
 	// could not be had is after judgeSoon, which doubles up to judgeAgain.
 	recheckInterval = 10 * time.Second
 	recheckSoon     = time.Second
@@ -130,7 +130,7 @@ func (gd *guard) handle(now time.Time, in Input) []Action {
 	return nil
 }
 
-// tick asks again for a judgement whose time has come.
+// tick asks again for a check whose time has come.
 func (gd *guard) tick(now time.Time) {
 	if j := &gd.check; !j.again.IsZero() && !now.Before(j.again) {
 		j.again, j.wanted = time.Time{}, true
@@ -147,7 +147,7 @@ func (gd *guard) withholds(s *source, key stream.EntryKey, e *entry) bool {
 		e.leaving && (gd.check.closed() || !e.missing() && gd.keeps(s, key)))
 }
 
-// requestCheck ends a Step: it asks for a judgement when one is wanted, and tells when a
+// requestCheck ends a Step: it asks for a check when one is wanted, and tells when a
 // new history may begin.
 func (gd *guard) requestCheck(now time.Time, actions []Action) []Action {
 	j := &gd.check
@@ -288,7 +288,7 @@ func (gd *guard) historyChecked(now time.Time, in HistoryChecked) []Action {
 }
 
 // weighSource lets the absences of a source go that were noticed before the
-// judgement, or none of them; of what was seen to be deleted it lets each go by
+// check, or none of them; of what was seen to be deleted it lets each go by
 // itself. It reports whether some are held back.
 func (gd *guard) weighSource(now time.Time, s *source) (held bool) {
 	var due, facts []*entry
@@ -396,7 +396,7 @@ func (gd *guard) guardEvent(s *sink, e stream.Event) (actions []Action, passes b
 	}
 	s.waiting[e.Key] = waiting{event: e}
 	if s.refused[e.Key] && !gd.check.again.IsZero() {
-		// The next judgement is to come. A peer that asks without end must not have the
+		// The next check is to come. A peer that asks without end must not have the
 		// hub's API server asked as often.
 		return gd.answerWaiting(s, e.Key, heldBack), false
 	}

@@ -244,7 +244,7 @@ func TestJudgementsAreBounded(t *testing.T) {
 	key := stream.EntryKey{Collection: stream.Applications, Name: "a"}
 	held := stream.Version{SourceUID: "u", Hash: stream.HashOf(nil)}
 	l.Step(now, link.Held{Key: key, Version: held})
-	judgements, answers := 0, 0
+	checks, answers := 0, 0
 	step := func(in link.Input) {
 		t.Helper()
 		actions := l.Step(now, in)
@@ -252,7 +252,7 @@ func TestJudgementsAreBounded(t *testing.T) {
 			if action != link.Action(link.CheckHistory{}) {
 				t.Fatalf("%+v leads to %+v", in, action)
 			}
-			judgements++
+			checks++
 			l.Step(now, link.HistoryChecked{Broken: "restored"})
 		}
 	}
@@ -276,8 +276,8 @@ func TestJudgementsAreBounded(t *testing.T) {
 	if answers != asked {
 		t.Errorf("%d of %d are answered", answers, asked)
 	}
-	if judgements < 5 || judgements > 10 {
-		t.Errorf("in a minute it is judged %d times, want about every ten seconds", judgements)
+	if checks < 5 || checks > 10 {
+		t.Errorf("in a minute it is checked %d times, want about every ten seconds", checks)
 	}
 	// Once the history goes on it is let go.
 	step(link.Disconnected{})
@@ -285,19 +285,19 @@ func TestJudgementsAreBounded(t *testing.T) {
 	l.Step(now, link.HistoryChecked{})
 	l.Step(now, link.Received{Message: stream.Batch{Events: []stream.Event{{ID: "f", Verb: stream.Delete, Key: key}}}})
 	if actions := l.Step(now, link.HistoryChecked{}); len(actions) != 1 {
-		t.Errorf("after a judgement that the history goes on: %v, want the deletion", actions)
+		t.Errorf("after a check that the history goes on: %v, want the deletion", actions)
 	}
 }
 
-// Each judgement costs the hub reads of its API server and a write of the Agent. Anyone who
-// reconnects without a pause has no more of them than who stays, and is judged in the end.
+// Each check costs the hub reads of its API server and a write of the Agent. Anyone who
+// reconnects without a pause has no more of them than who stays, and is checked in the end.
 func TestJudgementsOfWhoConnectsAnew(t *testing.T) {
 	hub := link.New(link.Config{Side: stream.Hub, Mode: stream.Managed, Heartbeat: 10 * time.Second, Guard: true})
-	now, judged := time.Unix(0, 0), 0
+	now, checked := time.Unix(0, 0), 0
 	count := func(actions []link.Action) {
 		for _, a := range actions {
 			if _, is := a.(link.CheckHistory); is {
-				judged++
+				checked++
 			}
 		}
 	}
@@ -307,16 +307,16 @@ func TestJudgementsOfWhoConnectsAnew(t *testing.T) {
 		count(hub.Step(now, link.Connected{ID: fmt.Sprint(i)}))
 		count(hub.Step(now, link.HistoryChecked{}))
 	}
-	if most := 20*seconds/10 + seconds; judged > most || judged < seconds {
-		t.Errorf("%d judgements in %d s, want %d at most", judged, seconds, most)
+	if most := 20*seconds/10 + seconds; checked > most || checked < seconds {
+		t.Errorf("%d checks in %d s, want %d at most", checked, seconds, most)
 	}
-	before := judged
+	before := checked
 	count(hub.Step(now, link.Connected{ID: "stays"}))
 	for range 4 {
 		now = now.Add(500 * time.Millisecond)
 		count(hub.Step(now, link.Tick{}))
 	}
-	if judged == before {
-		t.Error("who stays is not judged")
+	if checked == before {
+		t.Error("who stays is not checked")
 	}
 }

@@ -182,7 +182,7 @@ func (l *Link) disconnect() {
 	l.window.flights = map[string]stream.EntryKey{}
 	l.inbound.open, l.inbound.bytes, l.burst = map[string]int{}, 0, false
 	l.out, l.inbound.results = nil, nil
-	// A peer that reconnects, again and again, has no more judgements than one that stays.
+	// A peer that reconnects, again and again, has no more checks than one that stays.
 	l.guard.check = historyCheck{recent: l.guard.check.recent, window: l.guard.check.window, next: l.guard.check.next}
 	for _, s := range l.ends.sources {
 		s.disconnect()

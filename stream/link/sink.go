@@ -23,7 +23,7 @@ type sink struct {
 	// that it said so on this connection.
 	absences      uint64
 	inventoryTold bool
-	// waiting are deletions that wait for a judgement, refused those that were held
+	// waiting are deletions that wait for a check, refused those that were held
 	// back, and accepted those that may go all the same, on any connection for which the
 	// break of the history is acceptedFor, empty for none. passed are those of them that
 	// the peer asked for on this one: of the others it may have the object again.
@@ -125,7 +125,7 @@ func (s *sink) withholds() bool {
 	return named || !s.naming
 }
 
-// waiting is a deletion that waits for a judgement.
+// waiting is a deletion that waits for a check.
 type waiting struct {
 	event stream.Event
 	asked bool

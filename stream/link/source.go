@@ -63,7 +63,7 @@ type absences struct {
 	leaving map[stream.EntryKey]*entry
 	flying  map[stream.EntryKey]*entry
 	another map[stream.EntryKey]*entry
-	// fresh says that something is missing that no judgement was asked for, many
+	// fresh says that something is missing that no check was asked for, many
 	// that it is too much to go.
 	fresh bool
 	many  bool
@@ -203,7 +203,7 @@ func (s *source) pause(in Paused) {
 	}
 }
 
-// enqueueAll settles the entries that which selects, by name: what the link does
+// enqueueAll queues the entries that which selects, by name: what the link does
 // follows from its inputs alone.
 func (s *source) enqueueAll(which func(*entry) bool) {
 	var keys []stream.EntryKey
@@ -343,7 +343,7 @@ func (s *source) repair(m stream.Inventory) stream.Violation {
 	return ""
 }
 
-// answer takes one result. It returns what was settled and the bytes that left
+// answer takes one result. It returns what was answered and the bytes that left
 // the window with it; nil for a report that answers nothing in flight.
 func (s *source) answer(now time.Time, r stream.Result) (*Answered, int) {
 	e := s.entry(r.Key)

@@ -187,7 +187,7 @@ type Taken struct{ Key stream.EntryKey }
 
 func (Taken) action() {}
 
-// CheckHistory asks the caller to judge whether the history continues, by what the hub's
+// CheckHistory asks the caller to check whether the history continues, by what the hub's
 // API server says after this moment, and to answer by HistoryChecked, after Doomed where there
 // are Places.
 type CheckHistory struct{}
@@ -203,11 +203,11 @@ type HistoryChecked struct {
 	// Unknown says that it could not be found out, and Broken means nothing.
 	Unknown bool
 	// Stale says that what the caller's store shows may be from before the break, so
-	// that nothing follows from it as yet; it is to be judged again soon.
+	// that nothing follows from it as yet; it is to be checked again soon.
 	Stale bool
 }
 
-// RecheckHistory says that the caller saw a reason to have the history judged again.
+// RecheckHistory says that the caller saw a reason to have the history checked again.
 type RecheckHistory struct{}
 
 // Accepted takes the absences at their word that Withheld names with this ID.

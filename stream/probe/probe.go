@@ -86,7 +86,7 @@ func (r Result) because(p Problem, format string, args ...any) Result {
 }
 
 // Ask calls the principal as an agent does, with the SVIDs of source, but says nothing: a
-// principal judges a caller before the first frame, so no connection of the agent comes
+// principal checks a caller before the first frame, so no connection of the agent comes
 // about that would take the place of another. It takes as long as ctx lets it.
 func Ask(ctx context.Context, source *workload.Source, cfg Config) Result {
 	var met peerRecorder
@@ -112,7 +112,7 @@ func Ask(ctx context.Context, source *workload.Source, cfg Config) Result {
 	if refused != nil {
 		return r.because(OtherPeer, "is %s, which is not accepted", id)
 	}
-	if r = r.judge(err, cfg.Method.Presents()); !r.Registered || agent.Name.IsZero() {
+	if r = r.ended(err, cfg.Method.Presents()); !r.Registered || agent.Name.IsZero() {
 		return r
 	}
 	r.Agent = agent
@@ -123,9 +123,9 @@ func Ask(ctx context.Context, source *workload.Source, cfg Config) Result {
 	return r
 }
 
-// judge tells what err, the end of a call without a frame, means. Presents says that our
+// ended tells what err, the end of a call without a frame, means. Presents says that our
 // X.509-SVID was shown.
-func (r Result) judge(err error, presents bool) Result {
+func (r Result) ended(err error, presents bool) Result {
 	st := status.Convert(err)
 	text := strings.Join(strings.Fields(st.Message()), " ")
 	r.Handshake = !r.Peer.IsZero()

@@ -32,7 +32,7 @@ func TestJudge(t *testing.T) {
 		"it ends a call without an SVID": {err: status.Error(codes.Unavailable, "reset"), peer: principal, problem: Ended, says: "ended the connection: reset"},
 		"nobody is there":                {err: errors.New("refused"), presents: true, problem: NoHandshake, says: "no handshake: refused"},
 	} {
-		r := Result{Peer: tt.peer}.judge(tt.err, tt.presents)
+		r := Result{Peer: tt.peer}.ended(tt.err, tt.presents)
 		if r.Problem != tt.problem || r.Handshake != tt.ok || r.Registered != tt.in || (r.Err == nil) != (tt.problem == None) {
 			t.Errorf("%s: %+v", name, r)
 		}

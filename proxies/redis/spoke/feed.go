@@ -53,7 +53,7 @@ func (c *spokeSession) hearHub(cmd resp.Command) error {
 				delete(channels, channel)
 				break
 			}
-			refusal, result := c.spoke.judge(channel, c.spoke.cfg.Version)
+			refusal, result := c.spoke.refusal(channel, c.spoke.cfg.Version)
 			if _, had := channels[channel]; !had && len(channels) >= maxSpokeChannels && refusal == "" {
 				refusal, result = appkey.SpokeDenied, resultDenied
 			}

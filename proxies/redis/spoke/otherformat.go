@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// judgeEvery is how often the format of the spoke's keys is looked at while keys
+	// checkEvery is how often the format of the spoke's keys is looked at while keys
 	// are missing, judgeSteps and judgeCount how many keys at most.
-	judgeEvery = 30 * time.Second
+	checkEvery = 30 * time.Second
 	judgeSteps = 20
 	judgeCount = 1000
 )
@@ -38,15 +38,15 @@ func (c *spokeSession) missing() error {
 }
 
 // otherFormat returns the format of the spoke's keys when none is in ours; empty when
-// there is one, or none at all. It looks at most every judgeEvery.
+// there is one, or none at all. It looks at most every checkEvery.
 func (c *spokeSession) otherFormat() (string, error) {
 	s := c.spoke
 	s.mu.Lock()
-	if time.Since(s.judged) < judgeEvery {
+	if time.Since(s.checked) < checkEvery {
 		defer s.mu.Unlock()
 		return s.other, nil
 	}
-	s.judged = time.Now() // others go on with what was seen last
+	s.checked = time.Now() // others go on with what was seen last
 	before := s.other
 	s.mu.Unlock()
 	other, err := c.look()

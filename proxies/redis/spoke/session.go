@@ -146,7 +146,7 @@ func (c *spokeSession) read(ctx context.Context, name string, keys []string) err
 		return nil
 	}
 	for _, key := range keys {
-		if refusal, result := c.spoke.judge(key, c.spoke.format()); refusal != "" {
+		if refusal, result := c.spoke.refusal(key, c.spoke.format()); refusal != "" {
 			c.count(result)
 			c.writeLocked(resp.EncodeError(refusal))
 			return nil

@@ -70,10 +70,10 @@ type Spoke struct {
 	room    *semaphore.Weighted // MaxBytes
 
 	mu sync.Mutex // guards what follows
-	// other is the format in which the spoke's keys are, when it is not ours; judged is
+	// other is the format in which the spoke's keys are, when it is not ours; checked is
 	// when that was looked at.
-	other  string
-	judged time.Time
+	other   string
+	checked time.Time
 }
 
 // New checks cfg and starts nothing.
@@ -136,9 +136,9 @@ func (s *Spoke) Serve(ctx context.Context, conn net.Conn) error {
 	return session.serve(ctx)
 }
 
-// judge returns what the hub is told instead of an answer about a key; empty when it
+// refusal returns what the hub is told instead of an answer about a key; empty when it
 // may have one.
-func (s *Spoke) judge(text, format string) (refusal, result string) {
+func (s *Spoke) refusal(text, format string) (refusal, result string) {
 	k, ok := appkey.ParseKey(text)
 	switch {
 	case !ok || !s.cfg.Allow(k.Instance):

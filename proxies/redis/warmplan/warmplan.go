@@ -151,7 +151,7 @@ func (p *Plan) drop(a *warmAgent) {
 
 // remove forgets an Application.
 func (p *Plan) remove(app *warmApp) {
-	p.settle(app, warmDone)
+	p.setState(app, warmDone)
 	delete(p.apps, app.instance)
 	delete(app.agent.apps, app)
 	if app.agent.now.app == app {
@@ -199,14 +199,14 @@ func (p *Plan) wait(app *warmApp) {
 	case warmReading:
 		app.again = true
 	default:
-		p.settle(app, warmWaiting)
+		p.setState(app, warmWaiting)
 		app.entry++
 		app.agent.waiting = append(app.agent.waiting, warmTurn{app: app, entry: app.entry})
 	}
 }
 
-// settle sets the state of an Application.
-func (p *Plan) settle(app *warmApp, state warmState) {
+// setState sets the state of an Application.
+func (p *Plan) setState(app *warmApp, state warmState) {
 	if app.state != warmDone {
 		p.Waits--
 	}
@@ -290,7 +290,7 @@ func (p *Plan) begin(a *warmAgent, now time.Time) Job {
 		}
 		a.now = warmRead{app: (*queue)[0].app}
 		*queue = (*queue)[1:]
-		p.settle(a.now.app, warmReading)
+		p.setState(a.now.app, warmReading)
 	}
 	job := Job{Agent: a, Instance: a.now.app.instance, Family: appkey.ResourcesTree}
 	switch part := a.now.part; {
@@ -372,12 +372,12 @@ func (p *Plan) end(a *warmAgent, later time.Time) {
 	switch {
 	case app.again:
 		app.again = false
-		p.settle(app, warmDone)
+		p.setState(app, warmDone)
 		p.wait(app)
 	case later.IsZero():
-		p.settle(app, warmDone)
+		p.setState(app, warmDone)
 	default:
-		p.settle(app, warmLater)
+		p.setState(app, warmLater)
 		app.entry++
 		a.later = append(a.later, warmTurn{app: app, entry: app.entry, at: later})
 	}

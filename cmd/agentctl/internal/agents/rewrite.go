@@ -191,7 +191,7 @@ type rewriteRules struct {
 func (r rewriteRules) find(ctx context.Context, h *cli.Hub) ([]*rewrite, error) {
 	var found []*rewrite
 	err := cli.EachOf(ctx, h.Applications, func(obj *unstructured.Unstructured) error {
-		one, err := r.judge(obj)
+		one, err := r.plan(obj)
 		if one != nil {
 			found = append(found, one)
 		}
@@ -200,9 +200,9 @@ func (r rewriteRules) find(ctx context.Context, h *cli.Hub) ([]*rewrite, error) 
 	return found, err
 }
 
-// judge returns nil for an Application that was not written for argocd-agent, or is
+// plan returns nil for an Application that was not written for argocd-agent, or is
 // not this agent's.
-func (r rewriteRules) judge(obj *unstructured.Unstructured) (*rewrite, error) {
+func (r rewriteRules) plan(obj *unstructured.Unstructured) (*rewrite, error) {
 	raw, err := obj.MarshalJSON()
 	if err != nil {
 		return nil, err
@@ -229,8 +229,8 @@ func (r rewriteRules) judge(obj *unstructured.Unstructured) (*rewrite, error) {
 	return out, nil
 }
 
-// applyRewrite writes the destination of an Application as it was judged. When someone
-// changed the Application meanwhile it is judged again.
+// applyRewrite writes the destination of an Application as it was checked. When someone
+// changed the Application meanwhile it is checked again.
 func applyRewrite(ctx context.Context, h *cli.Hub, r *rewrite, rules rewriteRules) error {
 	here := h.Applications.Namespace(r.obj.GetNamespace())
 	for {
@@ -252,7 +252,7 @@ func applyRewrite(ctx context.Context, h *cli.Hub, r *rewrite, rules rewriteRule
 		if err != nil {
 			return err
 		}
-		again, err := rules.judge(obj)
+		again, err := rules.plan(obj)
 		switch {
 		case err != nil:
 			return err

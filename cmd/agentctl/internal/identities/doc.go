@@ -1,3 +1,3 @@
-// Package identities is `agentctl identity`: it shows and judges what the Workload API of
+// Package identities is `agentctl identity`: it shows and checks what the Workload API of
 // this machine offers, asks a principal how it sees that, and registers identities with SPIRE.
 package identities

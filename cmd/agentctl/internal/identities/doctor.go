@@ -20,7 +20,7 @@ type doctorCommand struct {
 	conn   *cli.Connection
 	output *cli.Output
 	local  localIdentity
-	config string // file of an agent whose policy is judged
+	config string // file of an agent whose policy is checked
 	// principalConfig is the file of a principal, of whose hub the AppProjects are asked.
 	principalConfig string
 }
@@ -66,7 +66,7 @@ func newDoctorCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 }
 
 // looks reports whether the local identity is looked at. Who only has a configuration
-// judged may be where there is none.
+// checked may be where there is none.
 func (c *doctorCommand) looks() bool {
 	l := c.local
 	return c.config == "" && c.principalConfig == "" || l.socket != "" || os.Getenv(registration.SocketEnv) != "" ||

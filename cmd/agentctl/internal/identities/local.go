@@ -57,7 +57,7 @@ func (l *localIdentity) look(ctx context.Context, conn *cli.Connection) (Report,
 		if err != nil {
 			return s, err
 		}
-		s.Registry = judge(agents, offer)
+		s.Registry = askRegistry(agents, offer)
 		s.findings = append(s.findings, diagnoseRegistry(agents, offer, s.Registry, to.principal)...)
 	}
 	if l.principal != "" {
@@ -130,8 +130,8 @@ func parseIDs(flag string, texts []string) ([]spiffeid.ID, error) {
 	return ids, nil
 }
 
-// judge asks the registry about each SVID of the offer, as the principal does.
-func judge(agents []v1alpha1.Agent, offer inspect.Offer) []verdict {
+// askRegistry asks the registry about each SVID of the offer, as the principal does.
+func askRegistry(agents []v1alpha1.Agent, offer inspect.Offer) []verdict {
 	var registry fleet.Registry
 	registry.Set(agents)
 	out := make([]verdict, 0, len(offer.SVIDs))

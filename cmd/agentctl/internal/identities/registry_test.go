@@ -36,13 +36,13 @@ func TestRegistryJudges(t *testing.T) {
 	agents := []v1alpha1.Agent{
 		agent("edge-1", 1, edge1ID.String()), agent("edge-2", 2, edge1ID.String()), agent("edge-3", 3, "spiffe://far.test/a", "spiffe://far.test/b"), agent("edge-4", 4, "x"),
 	}
-	verdicts := judge(agents, offer)
+	verdicts := askRegistry(agents, offer)
 	want := []verdict{
 		{SPIFFEID: edge1ID.String(), Agent: "edge-1"},
 		{SPIFFEID: "spiffe://edge.test/other", Refused: "spiffe://edge.test/other is not in spec.identity.spiffeIDs of any Agent: identity not accepted"},
 	}
 	if diff := cmp.Diff(want, verdicts); diff != "" {
-		t.Errorf("judge() (-want +got):\n%s", diff)
+		t.Errorf("askRegistry() (-want +got):\n%s", diff)
 	}
 	var got bytes.Buffer
 	if err := printFindings(&got, diagnoseRegistry(agents, offer, verdicts, nil), true); err != nil {
@@ -60,7 +60,7 @@ func TestRegistryJudges(t *testing.T) {
 		t.Errorf("of the principal's own identity: %v", own)
 	}
 	agents[0].Spec.Suspended = true
-	if v := judge(agents, offer)[0]; v.Agent != "" || !strings.Contains(v.Refused, "suspended") {
+	if v := askRegistry(agents, offer)[0]; v.Agent != "" || !strings.Contains(v.Refused, "suspended") {
 		t.Errorf("a suspended agent: %+v", v)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // ReadPlanned reads the configuration with which a program runs, or is to run. The error
 // is about what the program would refuse wherever else it gets settings from, and about
-// the keys in basis, by which the caller judges. All else that keeps the program from
+// the keys in basis, by which the caller checks. All else that keeps the program from
 // starting with the file alone is found, and told: its environment or flags may give it.
 func ReadPlanned[T any](file config.File, defaults T, basis ...string) (cfg T, found []inspect.Finding, err error) {
 	if cfg, err = config.Read(file, defaults); err != nil {
