@@ -143,6 +143,11 @@ func (r *Requests) look(ctx context.Context) time.Duration {
 		return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.name, b.name))
 	})
 	pause, number := sweep, 0
+	defer func() {
+		if pause == sweep { // what fails next is news again
+			r.said = ""
+		}
+	}()
 	for _, w := range all {
 		if ctx.Err() != nil {
 			return pause

@@ -31,7 +31,7 @@ const (
 // NetworkPolicy is in the way.
 func (o *observer) ask(ctx context.Context, pod *corev1.Pod) (Readiness, error) {
 	var out Readiness
-	port := portOf(pod)
+	port := forward.PortOf(pod, adminPort)
 	if port == 0 {
 		return out, errors.New("it has no port admin")
 	}
@@ -43,18 +43,6 @@ func (o *observer) ask(ctx context.Context, pod *corev1.Pod) (Readiness, error) 
 	}
 	defer ports.Close()
 	return readiness(ctx, fmt.Sprintf("http://%s/readyz?format=json", ports.Address(port)))
-}
-
-// portOf is the port of the admin server; 0 for none.
-func portOf(pod *corev1.Pod) int32 {
-	for _, c := range pod.Spec.Containers {
-		for _, p := range c.Ports {
-			if strings.HasSuffix(p.Name, adminPort) {
-				return p.ContainerPort
-			}
-		}
-	}
-	return 0
 }
 
 // readiness reads what /readyz says, ready or not.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/kubeconfig"
 )
 
 // options are what a person asks for.
@@ -114,10 +115,9 @@ func (o *options) check() error {
 		return errors.New("--timeout must be more than 0, such as 1m")
 	}
 	if o.proxyText != "" {
-		u, err := url.Parse(o.proxyText)
-		if err != nil || u.Scheme != "https" || u.Host == "" {
-			return fmt.Errorf("--resource-proxy %q is not an https URL of a host: use one such as https://localhost:9090",
-				o.proxyText)
+		u, err := kubeconfig.ProxyURL(o.proxyText)
+		if err != nil {
+			return err
 		}
 		o.proxy = u
 	}

@@ -58,7 +58,7 @@ func (d *doors) forward(ctx context.Context) error {
 	}
 	for i := range pods.Items {
 		if pod := &pods.Items[i]; pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil {
-			d.found = principalPod{pod.Name, portOf(pod, "proxy"), portOf(pod, "redis")}
+			d.found = principalPod{pod.Name, forward.PortOf(pod, "proxy"), forward.PortOf(pod, "redis")}
 		}
 	}
 	if d.found.name == "" {
@@ -76,18 +76,6 @@ func (d *doors) forward(ctx context.Context) error {
 	// For longer than this step, whose ctx ends: until clean-up closes them.
 	d.ports, err = forward.Open(context.WithoutCancel(ctx), d.config, d.namespace, d.found.name, ports...)
 	return err
-}
-
-// portOf is a port of a pod by its name; 0 for none.
-func portOf(pod *corev1.Pod, name string) int32 {
-	for _, c := range pod.Spec.Containers {
-		for _, p := range c.Ports {
-			if p.Name == name {
-				return p.ContainerPort
-			}
-		}
-	}
-	return 0
 }
 
 // redisAddress is where the Redis proxy is.

@@ -13,7 +13,6 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -149,5 +148,3 @@ func redisDialer(address, ca string) (func(context.Context, string, string) (net
 		return d.DialContext(ctx, "tcp", address)
 	}, nil
 }
-
-func isGone(err error) bool { return apierrors.IsNotFound(err) }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -86,7 +87,7 @@ func (t *tester) register(ctx context.Context, name string) error {
 func (t *tester) forgetNamespace(ctx context.Context, name string) error {
 	namespaces := t.client.CoreV1().Namespaces()
 	there, err := namespaces.Get(ctx, name, metav1.GetOptions{})
-	if isGone(err) {
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {

@@ -19,7 +19,6 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/kubeconfig"
 )
 
 // Outcome is what became of a step.
@@ -122,12 +121,11 @@ type tester struct {
 	results []Result
 	undo    []leftover
 	// What steps find for others.
-	granted *kubeconfig.Granted
-	doors   doors
-	spoke   *rest.Config
-	there   kubernetes.Interface
-	pod     string
-	app     appRef
+	doors doors
+	spoke *rest.Config
+	there kubernetes.Interface
+	pod   string
+	app   appRef
 }
 
 // leftover is something that was made, and how it goes.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -159,7 +160,7 @@ func conditionsOf(o *unstructured.Unstructured) string {
 func gone(ctx context.Context, at dynamic.ResourceInterface, name string) error {
 	return wait.PollUntilContextCancel(ctx, lookEvery, true, func(ctx context.Context) (bool, error) {
 		_, err := at.Get(ctx, name, metav1.GetOptions{})
-		if isGone(err) {
+		if apierrors.IsNotFound(err) {
 			return true, nil
 		}
 		return false, err

@@ -9,7 +9,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/kubeconfig"
 )
 
@@ -24,7 +23,6 @@ func (t *tester) token(ctx context.Context) (string, error) {
 		return "", err
 	}
 	said := fmt.Sprintf("made out to %s in %s", granted.User, took(begin))
-	t.granted = granted
 	proxy, err := t.doors.resourceProxy(ctx)
 	if err != nil {
 		return "", err
@@ -39,7 +37,7 @@ func (t *tester) token(ctx context.Context) (string, error) {
 // request asks for a token of an agent.
 func (t *tester) request(ctx context.Context, agent string) (*kubeconfig.Granted, error) {
 	return kubeconfig.Ask(ctx, t.config, kubeconfig.Question{
-		Namespace: t.conn.Namespace, Agent: agent, Life: max(tokenLife, time.Duration(v1alpha1.MinAccessSeconds)*time.Second),
+		Namespace: t.conn.Namespace, Agent: agent, Life: tokenLife,
 		Timeout: t.ask.timeout,
 	})
 }

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
@@ -69,6 +71,18 @@ func Open(ctx context.Context, config *rest.Config, namespace, pod string, ports
 		p.addresses[int32(port.Remote)] = fmt.Sprintf("127.0.0.1:%d", port.Local) //nolint:gosec // it came as one
 	}
 	return p, nil
+}
+
+// PortOf is the port of a pod that has a name, or ends in it after a hyphen; 0 for none.
+func PortOf(pod *corev1.Pod, name string) int32 {
+	for _, c := range pod.Spec.Containers {
+		for _, p := range c.Ports {
+			if p.Name == name || strings.HasSuffix(p.Name, "-"+name) {
+				return p.ContainerPort
+			}
+		}
+	}
+	return 0
 }
 
 // Address is where a port of the pod is open on loopback; empty for one that was not asked for.

@@ -45,7 +45,19 @@ type options struct {
 	outputDir, repository, repositoryPath string
 }
 
+// addFlags adds those of an install.
 func (o *options) addFlags(cmd *cobra.Command) {
+	o.addShared(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&o.noWait, "no-wait", false, "do not wait for the pods")
+	flags.StringVar(&o.outputDir, "output-dir", "",
+		"write what would be installed as files for GitOps into this folder, and nothing to the cluster")
+	cli.AddEnumFlag(cmd, o.dryRun, "dry-run", "", "server: say what would be done, and write nothing")
+	flags.Lookup("dry-run").NoOptDefVal = cli.DryRunServer
+}
+
+// addShared adds those that an upgrade of many has, too.
+func (o *options) addShared(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&o.values.ValueFiles, "values", "f", nil,
 		"YAML file with values of the chart; may be repeated, a later one wins")
@@ -56,17 +68,12 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.registry, "registry", "",
 		"registry and folder of our images, such as registry.example/argomesh; it is kept, as values are")
 	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait for the pods")
-	flags.BoolVar(&o.noWait, "no-wait", false, "do not wait for the pods")
 	flags.BoolVar(&o.force, "force-conflicts", false, "take over fields that someone else has changed since")
 	flags.BoolVar(&o.argoCD, "argocd-settings", true,
 		"fill in what follows from the Argo CD that is there, and on the hub have argocd-server use the Redis proxy")
 	flags.BoolVar(&o.askImages, "check-images", true, "ask the registries for the images before anything is written")
-	flags.StringVar(&o.outputDir, "output-dir", "",
-		"write what would be installed as files for GitOps into this folder, and nothing to the cluster")
 	o.identity.addFlags(cmd)
 	o.dryRun = &cli.OneOf{Value: cli.DryRunNone, Allowed: []string{cli.DryRunNone, cli.DryRunServer}}
-	cli.AddEnumFlag(cmd, o.dryRun, "dry-run", "", "server: say what would be done, and write nothing")
-	cmd.Flags().Lookup("dry-run").NoOptDefVal = cli.DryRunServer
 	for _, name := range []string{"set", "set-string", "set-file", "registry", "timeout"} {
 		cli.Register(cmd, name, cobra.NoFileCompletions)
 	}

@@ -54,11 +54,7 @@ func newSpokeUpgradeCommand(std cli.Streams, conn *cli.Connection) *cobra.Comman
 		ValidArgsFunction: conn.CompleteNames,
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
 	}
-	o := &c.spoke.options
-	o.addFlags(cmd)
-	for _, name := range []string{"output-dir", "dry-run", "no-wait"} { // one at a time, to its end
-		cmd.Flags().Lookup(name).Hidden = true
-	}
+	c.spoke.options.addShared(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&c.all, "all", false, "all agents that are registered with the hub")
 	flags.StringVar(&c.contexts, "contexts", nameInContext, "context of the kubeconfig for each spoke, with NAME for that of the agent")

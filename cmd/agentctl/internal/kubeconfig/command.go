@@ -96,11 +96,16 @@ func (c *kubeconfigCommand) check() (*url.URL, error) {
 	if c.proxy == "" {
 		return nil, nil
 	}
-	u, err := url.Parse(c.proxy)
+	return ProxyURL(c.proxy)
+}
+
+// ProxyURL reads the flag --resource-proxy.
+func ProxyURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil,
 			fmt.Errorf("--resource-proxy %q is not an https URL of a host: use one such as https://hub.example.org:9090",
-				c.proxy)
+				text)
 	}
 	return u, nil
 }
