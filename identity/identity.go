@@ -26,6 +26,10 @@ var (
 	// ErrUnauthenticated says that a peer proved no identity at all, or one
 	// that no longer holds. Proving again, with a fresh SVID, can help.
 	ErrUnauthenticated = errors.New("not authenticated")
+	// ErrHeaderMissing says that a call by method header has no x-forwarded-client-cert at all:
+	// no proxy set it, or one on the way took it out. It comes with ErrUnauthenticated, and says
+	// nothing about who calls.
+	ErrHeaderMissing = errors.New("the call does not carry it: have the proxy set it")
 	// ErrDenied says that a peer proved who it is and is not welcome. Trying
 	// again does not help until the accepted identities change.
 	ErrDenied = errors.New("identity not accepted")

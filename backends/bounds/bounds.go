@@ -32,6 +32,10 @@ func Default() Bounds {
 		TotalBytes: 256 << 20}
 }
 
+// serverBytes is more than what an API server adds to an object: its UID, its times, its revision, defaults. So an
+// object that is larger than it may be by more than that was so before there was a bound, or that was lower.
+const serverBytes = 4 << 10
+
 // smallBytes is the size up to which an object that is there grows beyond TotalBytes.
 const smallBytes = 64 << 10
 
@@ -50,7 +54,7 @@ func (r Room) Admits(side stream.Side, kind stream.Kind, writes []ownership.Writ
 		if w.Op != ownership.Create && w.Op != ownership.Update {
 			continue
 		}
-		if refusal := r.admit(side, kind, before == 0, len(w.Raw), before); refusal != nil {
+		if refusal := r.admit(side, kind, before == 0, object.StoredBytes(w.Raw), before); refusal != nil {
 			return refusal
 		}
 	}
@@ -58,15 +62,24 @@ func (r Room) Admits(side stream.Side, kind stream.Kind, writes []ownership.Writ
 }
 
 func (r Room) admit(side stream.Side, kind stream.Kind, isNew bool, size, before int) *stream.Refusal {
-	most, number, sizeKey, numberKey := r.Bounds.ApplicationBytes, r.Bounds.Applications, "applicationBytes",
-		"applications"
-	if kind == stream.AppProject {
-		most, number, sizeKey, numberKey = r.Bounds.AppProjectBytes, r.Bounds.AppProjects, "appProjectBytes", "appProjects"
+	var most, number int // no limit but for all together
+	var sizeKey, numberKey string
+	switch kind { //nolint:exhaustive // of the others there are few
+	case stream.Application:
+		most, number = r.Bounds.ApplicationBytes, r.Bounds.Applications
+		sizeKey, numberKey = "applicationBytes", "applications"
+	case stream.AppProject:
+		most, number = r.Bounds.AppProjectBytes, r.Bounds.AppProjects
+		sizeKey, numberKey = "appProjectBytes", "appProjects"
+	}
+	reach := most
+	if !isNew {
+		reach += serverBytes
 	}
 	switch {
 	case isNew && number > 0 && r.others >= number:
 		return overLimit(side, numberKey, fmt.Sprintf("there are %d %ss already, and may be %d", r.others, kind, number))
-	case most > 0 && size > most && before <= most:
+	case most > 0 && size > reach && before <= reach:
 		return overLimit(side, sizeKey, fmt.Sprintf("it has %d bytes, and one %s may have %d", size, kind, most))
 	case r.Bounds.TotalBytes > 0 && size > before && r.bytes+int64(size) > r.Bounds.TotalBytes &&
 		(isNew || size > smallBytes):
@@ -102,10 +115,16 @@ func snake(key string) string {
 // Applies reports whether what an event writes is subject to Bounds.
 func Applies(e stream.Event) bool {
 	switch e.Key.Collection {
-	case stream.Applications, stream.AppProjects, stream.Children, stream.Statuses:
+	case stream.Applications, stream.AppProjects, stream.Children, stream.Statuses, stream.Repositories:
 		return e.Verb == stream.Apply
 	}
 	return false
+}
+
+// Weighs reports whether objects of a kind count for Bounds: all but the two ConfigMaps of Argo CD in which some
+// entries are copies.
+func Weighs(kind stream.Kind) bool {
+	return kind == stream.Application || kind == stream.AppProject || kind == stream.Secret
 }
 
 // WithoutResources returns the event without the resources of its status, which says so;

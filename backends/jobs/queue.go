@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/argomesh/argomesh/backends/budget"
+	"github.com/argomesh/argomesh/backends/object"
 	"github.com/argomesh/argomesh/stream"
 )
 
@@ -279,7 +280,7 @@ func (q *Queue) startOne(key stream.ResourceKey, class budget.Class, now time.Ti
 func (q *Queue) estimate(key stream.ResourceKey, j *job) int {
 	events := 0
 	for _, e := range j.waits.Events {
-		events += len(e.Data)
+		events += object.StoredBytes(e.Data)
 	}
 	return max(q.cfg.Size(key), events) + overhead
 }

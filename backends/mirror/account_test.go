@@ -150,8 +150,8 @@ func TestLargeObjectsAreWrittenOneAfterTheOther(t *testing.T) {
 	}{
 		"a spoke, small objects":  {side: stream.Hub, mode: stream.Autonomous, n: 16, size: 20 << 10, most: 8},
 		"a spoke, medium objects": {side: stream.Hub, mode: stream.Autonomous, n: 16, size: 100 << 10, most: 3},
-		"a spoke, large objects":  {side: stream.Hub, mode: stream.Autonomous, n: 4, size: 900 << 10, most: 1},
-		"a hub, large objects":    {side: stream.Spoke, mode: stream.Managed, n: 4, size: 900 << 10, most: 1},
+		"a spoke, large objects":  {side: stream.Hub, mode: stream.Autonomous, n: 4, size: 400 << 10, most: 1},
+		"a hub, large objects":    {side: stream.Spoke, mode: stream.Managed, n: 4, size: 400 << 10, most: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestLargeObjectsAreWrittenOneAfterTheOther(t *testing.T) {
 				for i := range c.n {
 					names = append(names, fmt.Sprint("app-", i))
 				}
-				if answered := a.flood(names, c.size, 10*time.Second); answered < 2*c.n {
+				if answered := a.flood(names, c.size, 2*time.Second); answered < 2*c.n {
 					t.Errorf("%d are answered, want each of %d twice at least", answered, c.n)
 				}
 				if got := most.Load(); got != int64(c.most) {

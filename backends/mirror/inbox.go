@@ -62,7 +62,7 @@ func (i *inbox) closeAll() {
 // updateWeight notes what an object has now.
 func (i *inbox) updateWeight(key stream.ResourceKey, current *object.Object) {
 	var now bounds.Weight
-	if current != nil && (key.Kind == stream.Application || key.Kind == stream.AppProject) {
+	if current != nil && bounds.Weighs(key.Kind) {
 		now.Copy = i.rules.IsCopy(*current)
 		if now.Copy || i.rules.Side == stream.Hub && i.rules.Mode == stream.Managed && key.Kind == stream.Application {
 			if o, ok := i.view.Newest(key); ok {

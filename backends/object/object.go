@@ -57,6 +57,19 @@ func Encode(v any) []byte {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
 }
 
+// StoredBytes is how long raw, JSON of ours or of a peer, is once an API server has encoded it: encoding/json
+// writes <, > and & as six bytes, and so the two characters that end a line in JavaScript.
+func StoredBytes(raw []byte) int {
+	n := len(raw)
+	for _, c := range []string{"<", ">", "&"} {
+		n += 5 * bytes.Count(raw, []byte(c))
+	}
+	for _, c := range []string{"\u2028", "\u2029"} {
+		n += 3 * bytes.Count(raw, []byte(c))
+	}
+	return n
+}
+
 // Parse decodes an object of a Store. It fails when that is not a JSON object.
 func Parse(o backends.Object) (Object, error) {
 	fields, err := Decode(o.Raw)

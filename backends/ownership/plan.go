@@ -107,6 +107,11 @@ const maxName = 253
 // refusedHere says why an Application or AppProject cannot be stored on this side,
 // whatever there is.
 func refusedHere(r Rules, entry stream.EntryKey, key stream.ResourceKey, spec map[string]any) *stream.Refusal {
+	if entry.Collection == stream.AppProjects {
+		if problem := appproject.PatternProblem(spec); problem != "" {
+			return stream.Invalid(problem)
+		}
+	}
 	switch {
 	case len(key.Name) > maxName:
 		return stream.Invalid(fmt.Sprintf("with the agent's prefix its name on the hub has %d characters, and %d are possible; rename it on the spoke", len(key.Name), maxName))

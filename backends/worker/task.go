@@ -94,14 +94,15 @@ func (p *Paid) wrote(o *backends.Object) {
 // kept counts a write of an object beside the one that is worked on.
 func (p *Paid) kept(w ownership.Write) {
 	p.Writes++
-	p.Bytes += len(w.Raw)
+	p.Bytes += object.StoredBytes(w.Raw)
 }
 
-// failed counts a write that the API server did not make, as far as we know.
+// failed counts a write that the API server did not make, as far as we know. One that it refused costs what it
+// would have cost, since the API server has read it all the same, and the peer can send it again.
 func (p *Paid) failed(w ownership.Write, err error) {
 	p.Writes++
-	if !errors.Is(err, stream.ErrConflict) && !errors.Is(err, stream.ErrNotFound) && !errors.Is(err, stream.ErrRefused) {
-		p.Bytes += len(w.Raw)
+	if !errors.Is(err, stream.ErrConflict) && !errors.Is(err, stream.ErrNotFound) {
+		p.Bytes += object.StoredBytes(w.Raw)
 	}
 }
 

@@ -91,7 +91,7 @@ func (h *Header) fromContext(ctx context.Context) (identity.Peer, error) {
 	}
 	values := md.Get(Name)
 	if len(values) == 0 {
-		return identity.Peer{}, errors.New("the call does not carry it: have the proxy set it")
+		return identity.Peer{}, identity.ErrHeaderMissing
 	}
 	return h.parse(strings.Join(values, ",")) // several lines are one list, in their order
 }

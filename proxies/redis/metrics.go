@@ -45,7 +45,7 @@ func newHubMetrics(r prometheus.Registerer) (*hubMetrics, error) {
 		}, []string{"result"}),
 		limits: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_redis_proxy_limits_total",
-			Help: "Values of spokes that were refused, by the limit that they exceed once they are unpacked: bytes, ratio, values, elements or depth.",
+			Help: "Values of spokes that were refused, by the limit that they exceed once they are unpacked: bytes, ratio, values, elements, depth or encoding.",
 		}, []string{"limit"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "argomesh_redis_proxy_read_seconds", Help: "Time until an agent's answer begins.",

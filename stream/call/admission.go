@@ -70,9 +70,15 @@ type Admission struct {
 	drain    func()
 	draining chan struct{}
 
-	mu     sync.Mutex // guards proofs
-	proofs map[spiffeid.ID]*proof
+	mu      sync.Mutex // guards what follows
+	proofs  map[spiffeid.ID]*proof
+	pending map[identity.AgentName]int // calls that were admitted, and are not open yet
 }
+
+// maxPending bounds the calls of one agent that have not said yet what they are for. Each has a goroutine or
+// two, and the bytes of a small message that comes slowly. An agent opens call.MaxStreams/2 at a time, and one
+// that takes its place may do so beside it.
+const maxPending = 2 * MaxStreams
 
 // proof is what the open calls of a SPIFFE ID proved.
 type proof struct {
@@ -111,7 +117,7 @@ func NewGate(cfg GateConfig) (*Admission, error) {
 		}, []string{"kind"}),
 		refusals: &zerolog.BurstSampler{Burst: 50, Period: time.Second},
 		drain:    sync.OnceFunc(func() { close(draining) }), draining: draining,
-		proofs: map[spiffeid.ID]*proof{},
+		proofs: map[spiffeid.ID]*proof{}, pending: map[identity.AgentName]int{},
 	}
 	return g, cfg.Metrics.Register(g.refused)
 }
@@ -123,16 +129,22 @@ type Caller struct {
 	Log   zerolog.Logger // names both
 
 	open func() error // GateConfig.Open of its call
+	said func()       // it is pending no more
 }
 
 // Admit says who calls in ctx, the context of a gRPC call. An error is what the
 // caller may know of it, and needs no more than to be returned. With one of a caller
-// that has proven who it is, and is not registered, the Caller has its Peer.
+// that has proven who it is, and is not registered, the Caller has its Peer. Until Open, or until
+// it ends, the call is one of the few that an agent may have pending.
 func (g *Admission) Admit(ctx context.Context) (Caller, error) {
 	log := g.cfg.Log.With().Str("method", g.cfg.Method(ctx)).Logger()
 	peer, err := g.cfg.Authenticate(ctx)
 	if err != nil {
-		return Caller{}, g.Refuse(log, "unauthenticated", err)
+		kind := "unauthenticated"
+		if errors.Is(err, identity.ErrHeaderMissing) { // apart, since a proxy is to blame, and not who calls
+			kind = "headerless"
+		}
+		return Caller{}, g.Refuse(log, kind, err)
 	}
 	log = log.With().Stringer("spiffe_id", peer.ID).Logger()
 	if !time.Now().Before(peer.NotAfter) {
@@ -145,10 +157,34 @@ func (g *Admission) Admit(ctx context.Context) (Caller, error) {
 	if g.cfg.Quota != nil {
 		g.cfg.Quota.Spend(agent.Name, beginning)
 	}
+	log = log.With().Stringer("agent", agent.Name).Logger()
+	said, err := g.wait(ctx, agent.Name)
+	if err != nil {
+		return Caller{}, g.Refuse(log, "busy", err)
+	}
 	return Caller{
-		Agent: agent, Peer: peer, Log: log.With().Stringer("agent", agent.Name).Logger(),
+		Agent: agent, Peer: peer, Log: log, said: said,
 		open: func() error { return g.cfg.Open(ctx, agent.Name) },
 	}, nil
+}
+
+// wait counts a call of an agent as pending until said, or until it ends.
+func (g *Admission) wait(ctx context.Context, agent identity.AgentName) (said func(), err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.pending[agent] >= maxPending {
+		return nil, fmt.Errorf("%d calls have not said what they are for: %w", maxPending, ErrBusy)
+	}
+	g.pending[agent]++
+	over := sync.OnceFunc(func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.pending[agent]--; g.pending[agent] == 0 {
+			delete(g.pending, agent)
+		}
+	})
+	stop := context.AfterFunc(ctx, over)
+	return func() { stop(); over() }, nil
 }
 
 // Refuse logs and counts why a call is refused, and returns what the caller may
@@ -191,6 +227,7 @@ func First[T any](g *Admission, recv func() (T, error)) (T, error) {
 // Open counts what the caller proved for as long as its call is open: until
 // release. An error is ErrBusy: there is no room for the call.
 func (g *Admission) Open(c Caller) (release func(), err error) {
+	c.said()
 	if err := c.open(); err != nil {
 		return nil, err
 	}

@@ -3,13 +3,16 @@ package call_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/rs/zerolog"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc/codes"
@@ -19,6 +22,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/call"
 	"github.com/argomesh/argomesh/stream/quota"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 var (
@@ -347,6 +351,85 @@ func TestFirst(t *testing.T) {
 	}
 }
 
+// A proxy that does not say whose a call is counts apart from a caller that proves nothing.
+func TestHeaderlessCallsAreCounted(t *testing.T) {
+	metrics, calls := prometheus.NewRegistry(), 0
+	g, err := call.NewGate(call.GateConfig{
+		Method: func(context.Context) string { return identity.MethodHeader },
+		Authenticate: func(context.Context) (identity.Peer, error) {
+			if calls++; calls > 2 {
+				return identity.Peer{}, identity.ErrUnauthenticated
+			}
+			return identity.Peer{}, fmt.Errorf("%w: %w", identity.ErrHeaderMissing, identity.ErrUnauthenticated)
+		},
+		Registry: newRegistry(t), Metrics: metrics, Log: zerolog.Nop(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := g.Admit(t.Context()); status.Code(err) != codes.Unauthenticated || status.Convert(err).Message() != "authentication failed" {
+			t.Errorf("Admit() = %v", err) // who calls learns nothing of it
+		}
+	}
+	want := `
+		# HELP argomesh_stream_refused_total Calls that were refused, by why.
+		# TYPE argomesh_stream_refused_total counter
+		argomesh_stream_refused_total{kind="headerless"} 2
+		argomesh_stream_refused_total{kind="unauthenticated"} 1
+	`
+	if err := testutil.GatherAndCompare(metrics, strings.NewReader(want), "argomesh_stream_refused_total"); err != nil {
+		t.Error(err)
+	}
+}
+
+// An agent whose calls do not say what they are for has few of them, and others notice nothing.
+func TestPendingCallsAreBounded(t *testing.T) {
+	const most = 2 * call.MaxStreams
+	g := newGate(t, newRegistry(t))
+	ctx, end := context.WithCancel(as(edge1ID, time.Hour))
+	defer end()
+	calls := make([]call.Caller, most)
+	for i := range calls {
+		calls[i] = admit(t, g, ctx)
+	}
+	full := func(want bool) {
+		t.Helper()
+		one, over := context.WithCancel(as(alsoID, time.Hour)) // of another SPIFFE ID of the same agent
+		_, err := g.Admit(one)
+		over()
+		if is := status.Code(err) == codes.Aborted; is != want || !want && err != nil {
+			t.Errorf("another call: %v, want it refused: %t", err, want)
+		}
+	}
+	full(true)
+	admit(t, g, as(edge2ID, time.Hour))
+	release := hold(t, g, calls[0]) // which says what it is for
+	kit.Eventually(t, "there is room for a call in place of one that is open", func() bool {
+		one, over := context.WithCancel(as(edge1ID, time.Hour))
+		defer over()
+		_, err := g.Admit(one)
+		return err == nil
+	})
+	kit.Eventually(t, "a call that ended takes no room", func() bool {
+		again, err := g.Admit(ctx)
+		if err == nil {
+			calls[0] = again
+		}
+		return err == nil
+	})
+	full(true)
+	release() // an open one is not counted, so that its end gives no room
+	full(true)
+	end()
+	kit.Eventually(t, "all have room once the calls have ended", func() bool {
+		one, over := context.WithCancel(as(edge1ID, time.Hour))
+		defer over()
+		_, err := g.Admit(one)
+		return err == nil
+	})
+}
+
 func TestNewGateChecks(t *testing.T) {
 	if _, err := call.NewGate(call.GateConfig{}); err == nil {
 		t.Error("NewGate() of nothing succeeds")
@@ -379,7 +462,7 @@ func TestCallsCountAtTheProcessors(t *testing.T) {
 		admitted := make(chan struct{}, 2000)
 		go func() {
 			for range 2000 {
-				admit(t, g, as(edge1ID, time.Hour))
+				hold(t, g, admit(t, g, as(edge1ID, time.Hour)))()
 				admitted <- struct{}{}
 			}
 		}()

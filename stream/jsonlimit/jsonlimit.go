@@ -1,7 +1,8 @@
 // Package jsonlimit says what a JSON text costs before it is decoded: how many values it
 // has, how deep they are, and about how many bytes of memory they take as the generic
 // values of encoding/json. It counts what stands between the strings, needs no memory
-// for it, and leaves to the decoder whether the text is valid.
+// for it, and leaves to the decoder whether the text is valid, but for UTF-8, which JSON has
+// to be (RFC 8259, section 8.1): a decoder puts three bytes in place of each that is none.
 //
 //	if _, err := jsonlimit.Check(data, jsonlimit.Limits{Depth: 128, Heap: 16 << 20}); err != nil {
 //		return err // names the limit
@@ -9,7 +10,10 @@
 //	err := json.Unmarshal(data, &v)
 package jsonlimit
 
-import "fmt"
+import (
+	"fmt"
+	"unicode/utf8"
+)
 
 // MaxDepth is the greatest Limits.Depth.
 const MaxDepth = 256
@@ -33,11 +37,14 @@ type Count struct {
 
 // Error says which limit a text exceeds.
 type Error struct {
-	Limit string // "values", "depth", "elements" or "memory"
+	Limit string // "values", "depth", "elements", "memory" or "encoding"
 	Most  int64
 }
 
 func (e Error) Error() string {
+	if e.Limit == notUTF8 {
+		return "JSON is not UTF-8"
+	}
 	if e.Limit == "memory" {
 		return fmt.Sprintf("JSON takes more than %d MiB of memory once it is decoded", e.Most>>20)
 	}
@@ -45,11 +52,47 @@ func (e Error) Error() string {
 		map[string]string{"values": "values", "depth": "levels", "elements": "elements in one array"}[e.Limit])
 }
 
+const notUTF8 = "encoding"
+
 // Check counts a whole text.
 func Check(text []byte, l Limits) (Count, error) {
 	s := NewScanner(l)
 	_, err := s.Write(text)
+	if err == nil {
+		err = s.End()
+	}
 	return s.Count(), err
+}
+
+// pieces finds in a text that comes in pieces what is not UTF-8.
+type pieces struct {
+	rest [utf8.UTFMax]byte // the begin of a character
+	n    int
+}
+
+// valid reports whether p, after what came before, may be UTF-8: what p ends with may be the begin of a character.
+func (t *pieces) valid(p []byte) bool {
+	for t.n > 0 && len(p) > 0 {
+		t.rest[t.n] = p[0]
+		t.n, p = t.n+1, p[1:]
+		if !utf8.FullRune(t.rest[:t.n]) {
+			continue
+		}
+		if r, size := utf8.DecodeRune(t.rest[:t.n]); r == utf8.RuneError && size == 1 {
+			return false
+		}
+		t.n = 0
+	}
+	for back := 1; back < utf8.UTFMax && back <= len(p); back++ {
+		if c := p[len(p)-back]; utf8.RuneStart(c) {
+			if !utf8.FullRune(p[len(p)-back:]) {
+				t.n = copy(t.rest[:], p[len(p)-back:])
+				p = p[:len(p)-back]
+			}
+			break
+		}
+	}
+	return utf8.Valid(p)
 }
 
 // Scanner counts a text that comes in pieces.
@@ -57,6 +100,7 @@ type Scanner struct {
 	limits Limits
 	count  Count
 	err    error
+	runes  pieces
 
 	quoted, escaped bool
 	length          int64 // of the string that is open, with its closing quote
@@ -72,6 +116,15 @@ func NewScanner(l Limits) *Scanner {
 		l.Depth = MaxDepth
 	}
 	return &Scanner{limits: l}
+}
+
+// End is to be called after the last piece. The error is that of Write, or that the text ends
+// within a character.
+func (s *Scanner) End() error {
+	if s.err == nil && s.runes.n > 0 {
+		s.err = Error{Limit: notUTF8}
+	}
+	return s.err
 }
 
 // Count is what was counted so far.
@@ -101,6 +154,9 @@ func rounding(n int64) int64 {
 
 // Write counts a piece. The error is an Error, and is that of every Write after it.
 func (s *Scanner) Write(p []byte) (int, error) {
+	if s.err == nil && !s.runes.valid(p) {
+		s.err = Error{Limit: notUTF8}
+	}
 	for i := 0; i < len(p) && s.err == nil; i++ {
 		switch c := p[i]; {
 		case s.quoted && !s.escaped && c != '"' && c != '\\':

@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/argomesh/argomesh/proxies/redis/resp"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 // pack compresses as Argo CD does.
@@ -69,6 +71,19 @@ func TestMarkTree(t *testing.T) {
 		}
 		if diff := cmp.Diff(parsed([]byte(want)), parsed(got)); diff != "" {
 			t.Errorf("compressed %t (-want +got)\n%s", compressed, diff)
+		}
+	}
+	for name, tree := range map[string]string{
+		"with resources twice":                    `{"nodes":[{"kind":"Pod"}],"nodes":[{"kind":"Pod"}]}`,
+		"that its marks would make far too large": `{"nodes":[` + strings.Repeat("{},", maxMarkedBytes/100) + `{}]}`,
+	} {
+		took := heap.Of(func() {
+			if _, err := MarkTree([]byte(tree), false, age); !errors.Is(err, errUnmarked) {
+				t.Errorf("a tree %s: %v", name, err)
+			}
+		})
+		if took > MarkingBytes {
+			t.Errorf("a tree %s takes %d bytes, and %d are counted", name, took, MarkingBytes)
 		}
 	}
 	padded := func(n int) []byte { return append([]byte(`{"nodes":[]}`), bytes.Repeat([]byte{' '}, n-12)...) }

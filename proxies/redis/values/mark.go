@@ -9,18 +9,31 @@ import (
 type jsonText []byte
 
 // withMark returns a tree with the mark as the first item of information of each
-// resource without a parent. The text is valid JSON.
+// resource without a parent. The text is valid JSON. A tree that would become longer than
+// maxMarkedBytes, or has its resources twice, is not marked.
 func withMark(text, mark []byte) ([]byte, error) {
 	tree := jsonText(text)
 	if at := tree.space(0); at == len(text) || text[at] != '{' {
 		return nil, errUnmarked
 	}
-	out, copied, found := make([]byte, 0, len(text)+len(text)/8), 0, false
+	out, copied, found := make([]byte, 0, min(len(text)+len(text)/8, maxMarkedBytes)), 0, false
+	put := func(parts ...[]byte) bool {
+		for _, part := range parts {
+			switch n := len(out) + len(part); {
+			case n > maxMarkedBytes:
+				return false
+			case n > cap(out): // once, and so that out has its room twice at most
+				out = append(make([]byte, 0, maxMarkedBytes), out...)
+			}
+			out = append(out, part...)
+		}
+		return true
+	}
 	for m := range tree.members(tree.space(0)) {
 		if string(m.name) != "nodes" {
 			continue
 		}
-		if text[m.value] != '[' {
+		if found || text[m.value] != '[' {
 			return nil, errUnmarked
 		}
 		found = true
@@ -35,14 +48,16 @@ func withMark(text, mark []byte) ([]byte, error) {
 			if err != nil {
 				return nil, err
 			}
-			out = append(append(out, text[copied:at]...), add...)
+			if !put(text[copied:at], add) {
+				return nil, errUnmarked
+			}
 			copied = at
 		}
 	}
-	if !found {
+	if !found || !put(text[copied:]) {
 		return nil, errUnmarked
 	}
-	return append(out, text[copied:]...), nil
+	return out, nil
 }
 
 // markOf returns what is to be added to a resource, and where; nothing to one that has a

@@ -56,12 +56,15 @@ func measured(value io.Reader, compressed bool) error {
 		case compressed && total > ratioFrom && total > maxRatio*packed.n:
 			return ExcessError{"ratio", fmt.Sprintf("it unpacks to more than %d times its length", maxRatio)}
 		}
-		if _, err := scanner.Write(buffer[:n]); err != nil {
-			var beyond jsonlimit.Error
-			errors.As(err, &beyond)
-			return ExcessError{beyond.Limit, err.Error()}
+		_, excess := scanner.Write(buffer[:n])
+		if errors.Is(err, io.EOF) {
+			excess = scanner.End()
 		}
-		if err != nil {
+		var beyond jsonlimit.Error
+		switch {
+		case errors.As(excess, &beyond):
+			return ExcessError{beyond.Limit, excess.Error()}
+		case err != nil:
 			return rest(value)
 		}
 	}

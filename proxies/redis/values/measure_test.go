@@ -65,6 +65,7 @@ func tooMuch(t testing.TB) map[string][]byte {
 		"elements": compressedTree(t, valueLimits.Elements+1, `{"name":"shop"}`),
 		"values":   repeated(t, `{"nodes":[{}`, resources.String(), valueLimits.Elements/100-1, `]}`),
 		"depth":    pack(t, []byte(strings.Repeat(`{"nodes":[`, 40))),
+		"encoding": pack(t, []byte("\"\xe2\x82")), // ends within a character
 	}
 }
 

@@ -3,6 +3,7 @@
 package warmplan
 
 import (
+	"slices"
 	"time"
 
 	"github.com/argomesh/argomesh/identity"
@@ -201,7 +202,7 @@ func (p *Plan) wait(app *warmApp) {
 	default:
 		p.setState(app, warmWaiting)
 		app.entry++
-		app.agent.waiting = append(app.agent.waiting, warmTurn{app: app, entry: app.entry})
+		app.agent.waiting = app.agent.queued(app.agent.waiting, warmTurn{app: app, entry: app.entry})
 	}
 }
 
@@ -271,6 +272,18 @@ func (a *warmAgent) ready() (at time.Time, waits bool) {
 	}
 	return at, true
 }
+
+// queued adds a turn to a queue of the agent. Of Applications that come and go the turns stay behind; they are taken
+// out once they are more than those of the Applications that there are.
+func (a *warmAgent) queued(queue []warmTurn, turn warmTurn) []warmTurn {
+	if len(queue) >= 2*len(a.apps)+fewTurns {
+		queue = slices.DeleteFunc(queue, func(t warmTurn) bool { return !t.counts() })
+	}
+	return append(queue, turn)
+}
+
+// fewTurns are not worth looking through a queue.
+const fewTurns = 64
 
 // counting leaves out what counts no more at the begin of a queue.
 func counting(queue []warmTurn) []warmTurn {
@@ -379,6 +392,6 @@ func (p *Plan) end(a *warmAgent, later time.Time) {
 	default:
 		p.setState(app, warmLater)
 		app.entry++
-		a.later = append(a.later, warmTurn{app: app, entry: app.entry, at: later})
+		a.later = a.queued(a.later, warmTurn{app: app, entry: app.entry, at: later})
 	}
 }

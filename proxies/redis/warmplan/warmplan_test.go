@@ -462,3 +462,25 @@ func packed(t testing.TB, text []byte) []byte {
 	}
 	return b.Bytes()
 }
+
+// An agent that makes and deletes Applications while its reads fail leaves no turns behind.
+func TestTurnsOfTheGone(t *testing.T) {
+	w := newPlanEnv(t, MaxWarm)
+	w.says = func(Job) (Result, int) { return Failed, 0 }
+	w.has("edge-1", "s", 100)
+	name := kit.Agent(t, "edge-1")
+	for i := range 10000 {
+		short := appkey.Instance{Namespace: name.String(), Name: fmt.Sprint("short-", i)}
+		w.plan.See(name, short, 1)
+		w.plan.Forget(short)
+		if i%100 == 0 {
+			w.run(time.Second)
+		}
+		if a := w.plan.Agents[name]; len(a.waiting)+len(a.later) > 2*(2*len(a.apps)+fewTurns)+2 {
+			t.Fatalf("after %d that came and went there are %d and %d turns of %d Applications", i, len(a.waiting), len(a.later), len(a.apps))
+		}
+	}
+	if a := w.plan.Agents[name]; len(w.plan.apps) != 100 || len(a.apps) != 100 {
+		t.Errorf("%d Applications are known, %d of the agent", len(w.plan.apps), len(a.apps))
+	}
+}
