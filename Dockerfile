@@ -26,6 +26,7 @@ RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/go/build-cache \
     test -n "$PROGRAM" && \
+    GOCACHE=/go/build-cache go run ./test/tools/manifests cmd/agentctl/internal/manifests/archives && \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH GOCACHE=/go/build-cache \
     go build -trimpath -o /out/argomesh \
     -ldflags "-s -w${VERSION:+ -X github.com/argomesh/argomesh/cmd/internal/buildinfo.version=$VERSION}" \

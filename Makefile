@@ -47,9 +47,16 @@ stage = @started=$$SECONDS; echo "==> $(1)"; $(2); echo "==> $(1): done in $$((S
 ##@ Build
 
 .PHONY: build
-build: ## build the binaries into bin
+build: manifests ## build the binaries into bin
 	@mkdir -p bin
 	go build -ldflags '$(LDFLAGS)' -o bin/ $(BINARIES)
+
+# MANIFESTS is where agentctl has what it brings of others, embedded when it is built.
+MANIFESTS := cmd/agentctl/internal/manifests/archives
+
+.PHONY: manifests
+manifests: ## take the manifests of Argo CD and spire-controller-manager, which agentctl embeds, out of their pinned modules
+	@go run ./test/tools/manifests $(MANIFESTS)
 
 # IMAGES is where `make images` leaves the images, PLATFORMS for which machines they are
 # (linux/amd64; empty means what .ko.yaml says), BASE what they are built on. Empty means a
@@ -61,7 +68,7 @@ PLATFORMS ?=
 BASE      ?=
 
 .PHONY: images
-images: ## build the images of principal, agent and agentctl as OCI layouts into IMAGES (bin/images), without Docker or a registry; and values of the charts with their digests; BASE is another base image, with its digest, PLATFORMS as linux/amd64
+images: manifests ## build the images of principal, agent and agentctl as OCI layouts into IMAGES (bin/images), without Docker or a registry; and values of the charts with their digests; BASE is another base image, with its digest, PLATFORMS as linux/amd64
 	@case '$(BASE)' in ''|*@sha256:*) ;; *) echo "BASE: what the tag of $(BASE) names may change: name the image as REPOSITORY@sha256:..." >&2; exit 1;; esac
 	@go run ./test/tools ko >/dev/null
 	@mkdir -p bin
@@ -156,7 +163,7 @@ vulnerabilities: ## govulncheck of our programs: fails by a known vulnerability 
 .PHONY: unit
 unit: ## unit tests, with the race detector; eight packages at a time, since many tests wait
 	$(call stage,unit tests,\
-		go test -race -p 8 $(UNITS); \
+		go test -race -p 8 -timeout 30m $(UNITS); \
 		(cd api; go test -race ./...); \
 		$(if $(wildcard test/argocd),go test ./test/argocd/...,true))
 

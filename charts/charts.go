@@ -1,5 +1,5 @@
-// Package charts holds the Helm charts of the principal and the agent, so that agentctl installs
-// the very files that `helm install` does.
+// Package charts holds the Helm charts of the principal and the agent, and one of SPIRE for who has none, so
+// that agentctl installs the very files that `helm install` does.
 package charts
 
 import (
@@ -12,14 +12,15 @@ import (
 const (
 	Principal = "argomesh-principal"
 	Agent     = "argomesh-agent"
+	SPIRE     = "argomesh-spire"
 )
 
-//go:embed all:argomesh-principal all:argomesh-agent
+//go:embed all:argomesh-principal all:argomesh-agent all:argomesh-spire
 var files embed.FS
 
 // Open returns the folder of a chart.
 func Open(name string) (fs.FS, error) {
-	if name != Principal && name != Agent {
+	if name != Principal && name != Agent && name != SPIRE {
 		return nil, fmt.Errorf("there is no chart %q", name)
 	}
 	return fs.Sub(files, name)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/argomesh/argomesh/cmd/internal/admin"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/call"
@@ -45,7 +46,7 @@ func (s standing) ready() error {
 func (s standing) degraded() error {
 	switch {
 	case !s.active:
-		return errors.New("another agent of this spoke works, and this one stands by")
+		return errors.New(admin.Standby)
 	case errors.Is(s.failure, stream.ErrRevoked):
 		return errors.New("the hub has ended the connection, since it suspended, changed or deleted the Agent")
 	case errors.Is(s.failure, identity.ErrSuspended):

@@ -39,6 +39,7 @@ var deleting = map[string]string{
 	"agent role":                 "",
 	"bundle":                     "",
 	"check hub":                  "",
+	"check path":                 "",
 	"check spoke":                "",
 	"envoy bootstrap":            "",
 	"identity doctor":            "",

@@ -26,6 +26,7 @@ func main() {
 	process.Main("agentctl", func(ctx context.Context, args []string) error {
 		return run(ctx, args, cli.Streams{
 			In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Interactive: cli.IsTerminal(os.Stdin),
+			Width: cli.WidthOf(os.Stdout),
 		})
 	})
 }

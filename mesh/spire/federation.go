@@ -44,7 +44,7 @@ func (f Federation) Check() error {
 	if f.TrustDomain.IsZero() {
 		return fmt.Errorf("federation without trust domain: %w", ErrInvalid)
 	}
-	if problem := urlProblem(f.EndpointURL); problem != "" {
+	if problem := EndpointProblem(f.EndpointURL); problem != "" {
 		bad("bundle endpoint %q %s", f.EndpointURL, problem)
 	}
 	if !f.EndpointID.IsZero() && f.EndpointID.Path() == "" {
@@ -61,7 +61,8 @@ func (f Federation) Check() error {
 	return errors.Join(problems...)
 }
 
-func urlProblem(text string) string {
+// EndpointProblem says what is wrong with the URL of a bundle endpoint, as the end of a sentence; empty for nothing.
+func EndpointProblem(text string) string {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:

@@ -25,7 +25,7 @@ import (
 )
 
 func TestChoose(t *testing.T) {
-	for list, want := range map[string]string{"": "T1 T2 T3 T4 T5 T6 T7 T8 growth fleet destinations", "t6, T2": "T6 T2", "Growth": "growth"} {
+	for list, want := range map[string]string{"": "T1 T2 T3 T4 T5 T6 T7 T8 agentctl growth fleet destinations", "t6, T2": "T6 T2", "Growth": "growth"} {
 		chosen, err := choose(list)
 		if err != nil {
 			t.Errorf("choose(%q): %v", list, err)

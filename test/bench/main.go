@@ -4,8 +4,9 @@
 // memory of one agent and one principal (T1), latency and bursts on real API servers
 // (T2), memory of idle agents at the principal (T3), an unchanged reconnect (T4), an
 // idle agent (T5), restarts and cuts (T6), live access (T7), trees of spokes by way of
-// the Redis proxy (T8), how latency, reconnect, memory and CPU grow with the number of
-// Applications, and how the first sync of a fleet grows with the number of agents.
+// the Redis proxy (T8), how long a person waits for agentctl, how latency, reconnect,
+// memory and CPU grow with the number of Applications, and how the first sync of a fleet
+// grows with the number of agents.
 //
 //	go run ./test/bench                                  everything
 //	go run ./test/bench -run T2,T6 -json result.json     some of it, as JSON too
@@ -86,6 +87,7 @@ func entries() []entry {
 		{id: "T6", title: "Restart of the principal, cut of the network", run: runT6},
 		{id: "T7", title: "Live access beside direct access", run: inBoth(runT7), timeout: 2 * scenarioTimeout},
 		{id: "T8", title: "Trees through the Redis proxy, beside the Redis in which they are", run: inBoth(runT8), timeout: 2 * scenarioTimeout},
+		{id: "agentctl", title: "How long a person waits for agentctl", run: runAgentctl},
 		{id: "growth", title: "100, 1,000 and 10,000 Applications", run: runGrowth},
 		{id: "fleet", title: "First sync of a growing fleet, by namespace", run: fleetBy(byNamespace), timeout: fleetTimeout},
 		{id: "destinations", title: "First sync of a growing fleet, by destination", run: fleetBy(byDestination), timeout: fleetTimeout},

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,8 +24,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/test/golden"
@@ -37,8 +40,12 @@ const (
 	principalID = "spiffe://hub.test/argomesh/principal"
 	agentID     = "spiffe://hub.test/argomesh/agent/edge-1"
 	agentName   = "edge-1"
-	// imageTag is that of the images of `make images`.
+	project     = "team" // admits Applications of the agent
+	// registry and imageTag name the images of `make images`.
+	registry = "argomesh.test"
 	imageTag = "cluster"
+	// busyboxImage has what "agentctl connectivity test" asks of an image.
+	busyboxImage = "argomesh.test/busybox:1"
 	// patience is how long a pod may take to do something; the machine may be busy.
 	patience = 6 * time.Minute
 )
@@ -49,6 +56,8 @@ type clusterEnv struct {
 	hub, spoke *node
 	repository string
 	report     report
+	// hubInstall and spokeInstall are the commands that installed.
+	hubInstall, spokeInstall []string
 }
 
 // Both charts run as real pods, the principal with its Envoy and the agent, in two
@@ -58,7 +67,7 @@ func TestCluster(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Fatal("namespaces and containers need root: run make e2e-cluster as root")
 	}
-	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet", "kube-proxy", "envoy", "argocd", "helm", "ko", "redis-server", "git")
+	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet", "kube-proxy", "envoy", "argocd", "ko", "redis-server", "git")
 	for _, program := range []string{"containerd", "ctr", "runc", "nft", "ip", "nsenter", "unshare"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Fatalf("%s is not installed: install %s", program, distribution)
@@ -77,13 +86,17 @@ func TestCluster(t *testing.T) {
 		{"two clusters are ready", w.startClusters},
 		{"Argo CD's pods of the spoke are ready", w.startArgoCD},
 		{"the hub reaches neither the spoke's node nor its pods", w.testFirewall},
-		{"the principal's chart is installed, and its pod is ready", w.installPrincipal},
-		{"the agent's chart is installed, and its pods are ready", w.installAgent},
+		{"agentctl hub install: the principal's pod is ready", w.installPrincipal},
+		{"agentctl spoke install: the agent's pods are ready", w.installAgent},
 		{"the agent is connected", w.testConnected},
 		{"an Application of the hub is synced and healthy", w.testApplication},
 		{"its pod's log is followed from the hub", w.testLog},
+		{"agentctl connectivity test: all that is possible works", w.testConnectivity},
+		{"agentctl check finds nothing wrong", w.testCheck},
+		{"both commands change nothing when they run again", w.testInstallsAgain},
 		{"the hub still reaches neither", w.testFirewall},
 		{"no container has failed", w.testNoFailures},
+		{"agentctl uninstalls both, and the workload stays", w.testUninstall},
 	} {
 		if !w.step(t, s.title, s.do) {
 			return
@@ -117,7 +130,7 @@ func (w *clusterEnv) makeImages(t *testing.T) {
 		t.Fatalf("make images: %v\n%s", err, out)
 	}
 	for _, name := range []string{"principal", "agent", "agentctl"} {
-		save(t, w.h.Path(name+".tar"), "argomesh/"+name+":"+imageTag, readLayout(t, filepath.Join(ours, name)))
+		save(t, w.h.Path(name+".tar"), registry+"/"+name+":"+imageTag, readLayout(t, filepath.Join(ours, name)))
 	}
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", w.workload(), "./test/cluster/workload")
 	build.Dir, build.Env = checkout, append(os.Environ(), "CGO_ENABLED=0")
@@ -135,6 +148,13 @@ func (w *clusterEnv) makeImages(t *testing.T) {
 	workload.add(t, w.workload(), "/workload")
 	save(t, w.h.Path("pause.tar"), sandboxImage, workload.image(t, "65535:65535", "/workload", "pause"))
 	save(t, w.h.Path("workload.tar"), "argomesh.test/workload:1", workload.image(t, "65532:65532", "/workload"))
+	busybox := newContent()
+	busybox.add(t, "/bin/sh", "/bin/sh")
+	busybox.add(t, w.workload(), "/workload")
+	for _, name := range []string{"echo", "httpd"} {
+		busybox.links["/bin/"+name] = "/workload"
+	}
+	save(t, w.h.Path("busybox.tar"), busyboxImage, busybox.image(t, "65532:65532", "/bin/sh"))
 	envoy := newContent()
 	envoy.add(t, tool("envoy"), "/usr/local/bin/envoy")
 	save(t, w.h.Path("envoy.tar"), "argomesh.test/envoy:1", envoy.image(t, "65532:65532", "/usr/local/bin/envoy"))
@@ -166,7 +186,7 @@ func (w *clusterEnv) makeNodes(t *testing.T) {
 func (w *clusterEnv) startClusters(t *testing.T) {
 	for n, images := range map[*node][]string{
 		w.hub:   {"pause.tar", "envoy.tar", "principal.tar", "agentctl.tar"},
-		w.spoke: {"pause.tar", "argocd.tar", "workload.tar", "agent.tar"},
+		w.spoke: {"pause.tar", "argocd.tar", "workload.tar", "busybox.tar", "agent.tar"},
 	} {
 		caller := n.makeCaller(t)
 		var err error
@@ -285,26 +305,64 @@ func (w *clusterEnv) identity(t *testing.T, n *node, entry string) (folder strin
 	return folder
 }
 
-// install installs a chart by `helm install`, and waits for its pods.
-func (w *clusterEnv) install(t *testing.T, n *node, chart string, values map[string]any) {
+// agentctl runs agentctl with a kubeconfig that has hub and spoke as contexts, and returns what it
+// prints. The error has what it says of that.
+func (w *clusterEnv) agentctl(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	helm, err := w.h.Tools().Path("helm")
+	path, err := w.h.Binary("agentctl")
 	if err != nil {
 		t.Fatal(err)
 	}
 	home := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), helm, "install", chart, filepath.Join(w.h.Tools().Checkout(), "charts", chart),
-		"--kubeconfig", n.plane.Kubeconfig, "--namespace", harness.ArgoCDNamespace, "--values", n.write(t, chart+".yaml", values))
-	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("helm install %s: %v: %s", chart, err, out)
+	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig(t), "HOME="+home)
+	var complaint strings.Builder
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out), fmt.Errorf("agentctl %s: %w\n%s%s", strings.Join(args, " "), err, out, complaint.String())
 	}
-	n.available(t, chart)
+	return string(out), nil
 }
+
+// kubeconfig has hub and spoke as contexts. Their users have one name in the files of the control
+// planes.
+func (w *clusterEnv) kubeconfig(t *testing.T) string {
+	t.Helper()
+	both := clientcmdapi.NewConfig()
+	for _, n := range []*node{w.hub, w.spoke} {
+		config, err := clientcmd.LoadFromFile(n.plane.Kubeconfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		is := config.Contexts[config.CurrentContext]
+		both.Clusters[n.name], both.AuthInfos[n.name] = config.Clusters[is.Cluster], config.AuthInfos[is.AuthInfo]
+		both.Contexts[n.name] = &clientcmdapi.Context{Cluster: n.name, AuthInfo: n.name}
+	}
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*both, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// must runs agentctl, and ends the test with how the node is if that fails.
+func (w *clusterEnv) must(t *testing.T, n *node, args ...string) string {
+	t.Helper()
+	out, err := w.agentctl(t, args...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, n.explain(t))
+	}
+	return out
+}
+
+// Images are on the nodes, in no registry that could be asked, and identities come from the
+// Workload API of the tests, with which nothing is registered.
+var offline = []string{"--registry", registry, "--check-images=false", "--register=false", "--timeout", patience.String()}
 
 func (w *clusterEnv) installPrincipal(t *testing.T) {
 	folder := w.identity(t, w.hub, principalID+",dns=argomesh-principal.argocd.svc")
-	w.install(t, w.hub, "argomesh-principal", map[string]any{
+	file := w.hub.write(t, "argomesh-principal.yaml", map[string]any{
 		"image":    map[string]any{"tag": imageTag},
 		"identity": map[string]any{"source": "spire-hostpath", "hostPath": folder},
 		"envoy": map[string]any{
@@ -314,33 +372,93 @@ func (w *clusterEnv) installPrincipal(t *testing.T) {
 		"service": map[string]any{"type": "NodePort"},
 		"config":  map[string]any{"mapping": map[string]any{"by": "namespace"}},
 	})
+	w.hubInstall = append([]string{"hub", "install", "--context", "hub", "--values", file}, offline...)
+	w.must(t, w.hub, w.hubInstall...)
 }
 
 func (w *clusterEnv) installAgent(t *testing.T) {
-	if _, err := w.h.Agentctl(t.Context(), w.hub.plane, "agent", "create", agentName, "--mode", "managed", "--spiffe-id", agentID); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := json.Marshal(map[string]any{"spec": map[string]any{"access": map[string]any{"enabled": true}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.hub.plane.Resource(v1alpha1.AgentResource, harness.ArgoCDNamespace).Patch(t.Context(), agentName, "application/merge-patch+json", raw, metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
 	service, err := w.hub.client.CoreV1().Services(harness.ArgoCDNamespace).Get(t.Context(), "argomesh-principal-stream", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	folder := w.identity(t, w.spoke, agentID)
-	w.install(t, w.spoke, "argomesh-agent", map[string]any{
+	file := w.spoke.write(t, "argomesh-agent.yaml", map[string]any{
 		"image":    map[string]any{"tag": imageTag},
 		"identity": map[string]any{"source": "spire-hostpath", "hostPath": folder},
-		"config": map[string]any{
-			"name": agentName, "mode": "managed",
-			"principal": map[string]any{"address": fmt.Sprintf("%s:%d", wanHub, service.Spec.Ports[0].NodePort), "spiffe_ids": []string{principalID}},
-			"access":    map[string]any{"enabled": true},
-		},
+		"config":   map[string]any{"redis": map[string]any{"address": "10.96.0.20:6379"}}, // there is no DNS
 	})
+	w.spokeInstall = append([]string{
+		"spoke", "install", agentName, "--context", "spoke", "--hub-context", "hub", "--values", file, "--spiffe-id", agentID,
+		"--access", "read,writes,exec", "--principal", fmt.Sprintf("%s:%d", wanHub, service.Spec.Ports[0].NodePort), "--principal-id", principalID,
+	}, offline...)
+	w.must(t, w.spoke, w.spokeInstall...)
+}
+
+// testConnectivity tries all but Redis, which this hub does not have.
+func (w *clusterEnv) testConnectivity(t *testing.T) {
+	w.report.connectivity = w.must(t, w.spoke, "connectivity", "test", agentName, "--context", "hub", "--image", busyboxImage, "--skip", "redis")
+	t.Logf("agentctl connectivity test:\n%s", w.report.connectivity)
+}
+
+// testCheck waits until the project of the connectivity test has followed its Application away.
+func (w *clusterEnv) testCheck(t *testing.T) {
+	var out string
+	eventually(t, "a check that finds no problem", func(context.Context) (err error) {
+		out, err = w.agentctl(t, "check", "spoke", "--context", "spoke", "--hub-context", "hub")
+		return err
+	})
+	t.Logf("agentctl check:\n%s", out)
+}
+
+// testInstallsAgain compares what the charts made, and the records of helm, before and after. Of a
+// Deployment, whose status lives on, it is the generation.
+func (w *clusterEnv) testInstallsAgain(t *testing.T) {
+	versions := func() (all []string) {
+		add := func(n *node, resource schema.GroupVersionResource, selector string) {
+			objects, err := n.plane.Resource(resource, harness.ArgoCDNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
+			if err != nil || len(objects.Items) == 0 {
+				t.Fatalf("%s of %s that are %s: %v, %v", resource.Resource, n.name, selector, objects, err)
+			}
+			for i := range objects.Items {
+				o := &objects.Items[i]
+				version := o.GetResourceVersion()
+				if o.GetGeneration() != 0 {
+					version = fmt.Sprint("generation ", o.GetGeneration())
+				}
+				all = append(all, fmt.Sprintf("%s %s %s: %s, %s", n.name, resource.Resource, o.GetName(), o.GetUID(), version))
+			}
+		}
+		for _, n := range []*node{w.hub, w.spoke} {
+			add(n, appsv1.SchemeGroupVersion.WithResource("deployments"), "app.kubernetes.io/managed-by=Helm")
+			add(n, corev1.SchemeGroupVersion.WithResource("configmaps"), "app.kubernetes.io/managed-by=Helm")
+			add(n, corev1.SchemeGroupVersion.WithResource("secrets"), "owner=helm")
+		}
+		return all
+	}
+	before := versions()
+	w.must(t, w.hub, w.hubInstall...)
+	w.must(t, w.spoke, w.spokeInstall...)
+	if after := versions(); !slices.Equal(before, after) {
+		t.Errorf("a second run changed\n%s\ninto\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+	}
+}
+
+func (w *clusterEnv) testUninstall(t *testing.T) {
+	w.must(t, w.spoke, "spoke", "uninstall", "--context", "spoke", "--yes")
+	w.must(t, w.hub, "hub", "uninstall", "--context", "hub", "--yes")
+	for _, n := range []*node{w.hub, w.spoke} {
+		eventually(t, "the end of the pods of "+n.name, func(ctx context.Context) error {
+			pods, err := n.client.CoreV1().Pods(harness.ArgoCDNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name in (argomesh-principal, argomesh-agent)"})
+			if err == nil && len(pods.Items) > 0 {
+				err = fmt.Errorf("%d are there", len(pods.Items))
+			}
+			return err
+		})
+	}
+	pods, err := w.spoke.client.CoreV1().Pods("speaker").List(t.Context(), metav1.ListOptions{LabelSelector: "app=speaker"})
+	if err != nil || len(pods.Items) != 1 || pods.Items[0].Status.Phase != corev1.PodRunning {
+		t.Errorf("the pod of the Application: %v, %v", pods, err)
+	}
 }
 
 // eventually waits for a condition.
@@ -425,10 +543,19 @@ func (w *clusterEnv) testApplication(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.hub.apply(t, map[string]any{
+		"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject",
+		"metadata": map[string]any{"name": project, "namespace": harness.ArgoCDNamespace},
+		"spec": map[string]any{
+			"sourceRepos": []any{w.repository}, "sourceNamespaces": []any{agentName},
+			"destinations":             []any{map[string]any{"name": agentName, "namespace": "*"}},
+			"clusterResourceWhitelist": []any{map[string]any{"group": "", "kind": "Namespace"}},
+		},
+	})
+	w.hub.apply(t, map[string]any{
 		"apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
 		"metadata": map[string]any{"name": "speaker", "namespace": agentName},
 		"spec": map[string]any{
-			"project":     "default",
+			"project":     project,
 			"source":      map[string]any{"repoURL": w.repository, "path": "app", "targetRevision": "HEAD"},
 			"destination": map[string]any{"name": agentName, "namespace": "speaker"},
 			"syncPolicy":  map[string]any{"automated": map[string]any{}, "syncOptions": []any{"CreateNamespace=true"}},
@@ -555,6 +682,8 @@ type report struct {
 	// refused how many packets the firewall dropped of those that the hub sent.
 	pods, log []string
 	refused   int
+	// connectivity is what "agentctl connectivity test" printed.
+	connectivity string
 }
 
 func (r *report) add(title string, took time.Duration) {
@@ -596,10 +725,16 @@ $ kubectl --kubeconfig spoke.kubeconfig --namespace speaker logs -f deployment/s
 %s
 `+"```"+`
 
+What agentctl said of the way to the spoke:
+
+`+"```"+`
+$ agentctl connectivity test edge-1 --context hub --image argomesh.test/busybox:1 --skip redis
+%s`+"```"+`
+
 The firewall dropped %d packets of the connections that the hub tried to open.
 
 `, time.Now().Format(time.DateOnly), release, runtime.NumCPU(), strings.Join(r.rows, "\n"),
-		r.pods[0], r.pods[1], strings.Join(r.log, "\n"), r.refused)
+		r.pods[0], r.pods[1], strings.Join(r.log, "\n"), r.connectivity, r.refused)
 	t.Log(result)
 	if t.Failed() || !golden.Updating() {
 		return

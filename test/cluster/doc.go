@@ -1,5 +1,5 @@
-// Package cluster holds the test of `make e2e-cluster`: both charts as real pods, on two
-// Kubernetes clusters of one machine. Each cluster has namespaces of its own for networks,
+// Package cluster holds the test of `make e2e-cluster`: hub and spoke, installed by agentctl as
+// real pods on two Kubernetes clusters of one machine. Each cluster has namespaces of its own for networks,
 // mounts and processes, in which a containerd, a kubelet and a kube-proxy run; between the
 // two a firewall lets only connections of the spoke through. Control planes run as
 // processes, as in test/e2e.

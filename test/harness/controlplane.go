@@ -60,7 +60,7 @@ type ControlPlaneConfig struct {
 // WorkloadControllers returns the controllers that a cluster with workloads needs.
 func WorkloadControllers() []string {
 	return []string{
-		"deployment-controller", "replicaset-controller", "statefulset-controller", "job-controller",
+		"deployment-controller", "replicaset-controller", "statefulset-controller", "daemonset-controller", "job-controller",
 		"endpointslice-controller", "garbage-collector-controller", "namespace-controller", "serviceaccount-controller",
 	}
 }

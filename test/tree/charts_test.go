@@ -17,18 +17,23 @@ import (
 
 // The reference of each chart is made from the comments in its values.yaml.
 func TestChartReferenceGolden(t *testing.T) {
-	for _, chart := range []struct{ name, program string }{{"argomesh-principal", "principal"}, {"argomesh-agent", "agent"}} {
+	const config = "`config` is the program's own configuration: [%[1]s](%[1]s.md) has every key of it."
+	for _, chart := range []struct{ name, short, about string }{
+		{"argomesh-principal", "principal", fmt.Sprintf(config, "principal")},
+		{"argomesh-agent", "agent", fmt.Sprintf(config, "agent")},
+		{"argomesh-spire", "spire", "`agentctl hub install --with spire` installs it, and with it the definitions of spire-controller-manager."},
+	} {
 		var document yaml.Node
 		if err := yaml.Unmarshal(read(t, "charts/"+chart.name+"/values.yaml"), &document); err != nil {
 			t.Fatal(err)
 		}
 		var out strings.Builder
 		fmt.Fprintf(&out, "# Chart %s\n\nMade from `charts/%[1]s/values.yaml` by `make generate`. [install](../install.md) shows whole installations.\n\n"+
-			"`config` is the program's own configuration: [%s](%[2]s.md) has every key of it.\n\n| Value | Default | Meaning |\n|---|---|---|\n", chart.name, chart.program)
+			"%s\n\n| Value | Default | Meaning |\n|---|---|---|\n", chart.name, chart.about)
 		for _, v := range chartValues(t, document.Content[0], "", "") {
 			fmt.Fprintf(&out, "| `%s` | %s | %s |\n", v.key, v.value, strings.ReplaceAll(v.about, "|", `\|`))
 		}
-		golden.Compare(t, filepath.Join(root, "docs", "reference", "chart-"+chart.program+".md"), out.String())
+		golden.Compare(t, filepath.Join(root, "docs", "reference", "chart-"+chart.short+".md"), out.String())
 	}
 }
 

@@ -116,7 +116,7 @@ var mayImport = map[string][]string{
 	"backends/view":                    {"backends", "backends/object", "backends/schema", "stream"},
 	"backends/bounds":                  {"backends/object", "backends/ownership", "stream"},
 	"backends/worker":                  {"backends", "backends/adopted", "backends/bounds", "backends/object", "backends/operations", "backends/ownership", "backends/record", "backends/schema", "identity", "stream", "stream/quota"},
-	"backends/jobs":                    {"backends/budget", "stream"},
+	"backends/jobs":                    {"backends/budget", "backends/object", "stream"},
 	"backends/refusals":                {"backends/object", "stream", "stream/link"},
 	"backends/session":                 {"stream"},
 	"backends/presence":                nil,

@@ -3,7 +3,7 @@ package reasons
 import "slices"
 
 // checks explains what `agentctl check` finds that no condition says.
-func checks() []Entry { return slices.Concat(ofCluster(), ofInstallation(), ofAgreement()) }
+func checks() []Entry { return slices.Concat(ofCluster(), ofInstallation(), ofPath(), ofAgreement()) }
 
 // byCheck is an entry of agentctl check.
 func byCheck(word, meaning, cause, cure string) Entry {
@@ -74,6 +74,9 @@ func ofInstallation() []Entry {
 		byCheck("SidecarWithoutSPIRE", "A sidecar has an identity that no one of ours knows.",
 			"It was injected by the usual template of Istio, without `spire`.",
 			"Set `identity.source: istio` of the chart, and have Istio know the template `spire`: `agentctl mesh render istio-values`."),
+		byCheck("HeaderMissing", "Agents that a proxy lets in are refused by the principal, which does not learn who they are.",
+			"The principal has method `header`, and a gateway or sidecar does not pass `x-forwarded-client-cert` on, or takes it out.",
+			"Have the gateway forward it (`forwardClientCertDetails` of Istio's `gatewayTopology`); `agentctl mesh render istio-values` has the settings."),
 		byCheck("MeshPermissive", "Who has no certificate of the mesh is let in.",
 			"A PeerAuthentication says so, for the namespace or for the mesh.",
 			"Set its mode to STRICT; `agentctl mesh apply` makes ours."),
@@ -89,6 +92,27 @@ func ofInstallation() []Entry {
 			"`agentctl hub install`, or set `config.redis` and `config.redis_proxy` by hand."),
 		byCheck("RedisShut", "Our pods cannot reach Argo CD's Redis.",
 			"Its NetworkPolicy admits Argo CD's pods alone.", "Set `networkPolicy.redisIngress` of the chart to `auto` or `always`."),
+	}
+}
+
+// ofPath are entries of the way from a spoke to the principal.
+func ofPath() []Entry {
+	return []Entry{
+		byCheck("PrincipalUnreachable", "No connection to the principal comes about.",
+			"The name is not resolved, nothing listens at the address, or a firewall, a proxy or a NetworkPolicy is in the way; the message says how far it came.",
+			"Open the way for TCP from the spoke to that address; name a proxy by `HTTPS_PROXY` in `env` of the agent's chart."),
+		byCheck("NoTLS", "What answers does not speak TLS.",
+			"The address or port is another's, or a load balancer takes plain text.",
+			"Name the port of the principal's stream, and have a load balancer pass TCP through."),
+		byCheck("TLSEnded", "Something on the way ends TLS, so neither side can prove its SVID to the other.",
+			"A proxy that inspects traffic, or a load balancer or gateway with a certificate of its own.",
+			"Have it pass TCP through, without ending TLS; or where a gateway is to end it, set `principal.method` of the agent to `spiffe-jwt` or `header`, with `principal.gateway`."),
+		byCheck("NoGRPC", "Agents cannot connect, since gRPC needs HTTP/2.",
+			"A proxy or load balancer on the way speaks HTTP/1.1 alone.",
+			"Have it pass TCP through, or switch HTTP/2 on there, to clients and to the principal."),
+		byCheck("OtherPrincipal", "Another workload answers than the agent would accept.",
+			"The address is that of another hub or gateway, or the SPIFFE ID is named wrong.",
+			"Set `principal.address` and `principal.spiffe_ids` of the agent to those of one and the same hub."),
 	}
 }
 

@@ -1,18 +1,30 @@
 // Command workload is what pods of the cluster test run: it says a line each second until
 // it is asked to end. With argument pause it says nothing, and collects the orphans of its
-// PID namespace: so it holds a pod's namespaces, and those of a node.
+// PID namespace: so it holds a pod's namespaces, and those of a node. Called as echo or as httpd
+// it does what busybox does by that name, for the pod of "agentctl connectivity test".
 package main
 
 import (
+	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
 
 func main() {
+	switch filepath.Base(os.Args[0]) {
+	case "echo":
+		fmt.Println(strings.Join(os.Args[1:], " "))
+		return
+	case "httpd":
+		panic(serve())
+	}
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGINT, syscall.SIGTERM)
 	if slices.Contains(os.Args, "pause") {
@@ -29,6 +41,18 @@ func main() {
 		case <-second.C:
 		}
 	}
+}
+
+// serve answers every request with 404, as an httpd of an empty folder.
+func serve() error {
+	flags := flag.NewFlagSet("httpd", flag.ExitOnError)
+	flags.Bool("f", true, "stay in the foreground")
+	port := flags.Int("p", 80, "port")
+	if err := flags.Parse(os.Args[1:]); err != nil {
+		return err
+	}
+	server := http.Server{Addr: fmt.Sprintf(":%d", *port), Handler: http.NotFoundHandler(), ReadHeaderTimeout: 10 * time.Second}
+	return server.ListenAndServe()
 }
 
 // pause collects orphans until it is asked to end.

@@ -5,20 +5,25 @@ package install
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/test/e2e/internal/charts"
@@ -121,7 +126,7 @@ func findsWhatIsWrong(t *testing.T, c *harness.ControlPlane, says *admin, words 
 	// As a principal makes it, by which the hub is told from a spoke.
 	env.Create(t, c.Resource(env.ConfigMaps, harness.ArgoCDNamespace), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "argomesh-hub"},
-		"data": map[string]any{"uid": "x", "default-project": "not-shared", "mapping": "destination"},
+		"data": map[string]any{"uid": "x", "default-project": "shared", "mapping": "destination"},
 	}})
 
 	patch := func(resource schema.GroupVersionResource, namespace, name, patch string, sub ...string) func(*testing.T) {
@@ -205,7 +210,7 @@ func findsWhatIsWrong(t *testing.T, c *harness.ControlPlane, says *admin, words 
 		{"AgentMissing", onBoth, installSpoke("--set", "config.name=edge-8"), installSpoke("--set", "config.name=edge-9")},
 		{"OtherSPIFFEID", onBoth, run("agent", "set", "edge-9", "--spiffe-id", "spiffe://edge.example/other"),
 			run("agent", "set", "edge-9", "--spiffe-id", "spiffe://edge.example/argomesh/agent/edge-9")},
-		{"DefaultNotShared", onBoth, patch(env.ConfigMaps, argocd, "argomesh-hub", `{"data":{"default-project":"shared"}}`),
+		{"DefaultNotShared", onBoth, installSpoke("--set", "config.policy.adopt={application/shop}"),
 			installSpoke("--set", "config.policy.adopt={appproject/default}")},
 		{"NoProjectAdmits", onHub, func(t *testing.T) {
 			t.Helper()
@@ -250,6 +255,75 @@ func findsWhatIsWrong(t *testing.T, c *harness.ControlPlane, says *admin, words 
 		}
 	}
 	unknownWithoutRights(t, c)
+	looksFromAPod(t, c)
+}
+
+// Before an install a pod of the spoke looks at the way to the principal. It is what the Job says: here its
+// command runs before, and its answer is the log that each container of the cluster has.
+func looksFromAPod(t *testing.T, c *harness.ControlPlane) {
+	t.Helper()
+	balancer := httptest.NewTLSServer(http.NotFoundHandler()) // which ends TLS
+	t.Cleanup(balancer.Close)
+	address := balancer.Listener.Addr().String()
+	command := []string{"check", "path", address, "--output", "json", "--principal-id", "spiffe://hub.example/argomesh/principal"}
+	answer, err := agentctl(t, c.Kubeconfig, command...)
+	if err == nil || !strings.Contains(answer, "TLSEnded") {
+		t.Fatalf("%v: %s", err, answer)
+	}
+	var log strings.Builder
+	for line := range strings.Lines(answer) {
+		fmt.Fprintf(&log, "2026-11-29T00:00:00Z stdout F %s", line)
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(c.Kubeconfig), "container.log"), []byte(log.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	jobs := c.Resource(schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, harness.ArgoCDNamespace)
+	seen, err := jobs.Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seen.Stop()
+
+	args := []string{"spoke", "--pre", "--principal", address, "--principal-id", "spiffe://hub.example/argomesh/principal"}
+	found, _ := checked(t, c.Kubeconfig, args...)
+	if i := slices.IndexFunc(found, func(f finding) bool { return f.Word == "PrincipalUnreachable" }); i < 0 || found[i].Level != "unknown" {
+		t.Errorf("without a registry it finds %+v", found)
+	}
+	found, code := checked(t, c.Kubeconfig, append(args, "--registry", registry)...)
+	i := slices.IndexFunc(found, func(f finding) bool { return f.Word == "TLSEnded" })
+	if i < 0 || found[i].Cure == "" || code != 1 {
+		t.Errorf("by a Job it finds %+v, exit code %d", found, code)
+	}
+	var created *unstructured.Unstructured
+	for {
+		select {
+		case event := <-seen.ResultChan():
+			job, is := event.Object.(*unstructured.Unstructured)
+			if !is {
+				t.Fatalf("the watch says %+v", event)
+			}
+			if event.Type == watch.Added {
+				if created != nil {
+					t.Fatalf("there is another Job: %s and %s", created.GetName(), job.GetName())
+				}
+				created = job
+			}
+			if event.Type != watch.Deleted {
+				continue
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("the Job stays")
+		}
+		break
+	}
+	containers, _, err := unstructured.NestedSlice(created.Object, "spec", "template", "spec", "containers")
+	if err != nil || len(containers) != 1 {
+		t.Fatalf("the Job has %v, %v", containers, err)
+	}
+	container, _ := containers[0].(map[string]any)
+	if got := fmt.Sprint(container["args"]); got != fmt.Sprint(command) || !strings.HasPrefix(fmt.Sprint(container["image"]), registry+"/agentctl:") {
+		t.Errorf("the Job runs %v of %v, want %q", got, container["image"], command)
+	}
 }
 
 // What may not be read is unknown, with the reason; the rest is looked at.

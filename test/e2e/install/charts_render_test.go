@@ -53,6 +53,7 @@ func TestChartsGolden(t *testing.T) {
 	for chart, values := range map[string]string{
 		charts.Principal: "crds: {install: false}", // a file of its own, held against the code elsewhere
 		charts.Agent:     charts.AgentValues,
+		charts.SPIRE:     "trustDomain: hub.example",
 	} {
 		t.Run(chart, func(t *testing.T) {
 			got, err := charts.Template(t, chart, values)
@@ -101,6 +102,9 @@ func TestChartsRefuse(t *testing.T) {
 		"others and the chart's role":    {charts.Agent, charts.AgentValues + "  access: {enabled: true, impersonate: [a]}", "rbac.live"},
 		"a guard of an autonomous agent": {charts.Agent, strings.Replace(charts.AgentValues, "managed", "autonomous", 1) + "localDeletes: {policy: true}", "localDeletes.policy"},
 		"an unknown action":              {charts.Agent, charts.AgentValues + "localDeletes: {actions: [Refuse]}", "actions"},
+		"SPIRE without a trust domain":   {charts.SPIRE, "", "trustDomain"},
+		"SPIRE with a URL for a domain":  {charts.SPIRE, "trustDomain: 'spiffe://hub.example'", "trustDomain"},
+		"SPIRE with an unknown value":    {charts.SPIRE, "trustDomain: hub.example\nservr: {}", "servr"},
 		"an agent's unmeasured monitor":  {charts.Agent, charts.AgentValues + "serviceMonitor: {enabled: true}", "networkPolicy.metrics"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,6 +12,9 @@ func Manager(o metav1.Object) string {
 	if owner := metav1.GetControllerOf(o); owner != nil {
 		return fmt.Sprintf("%s %s", owner.Kind, owner.Name)
 	}
+	if o.GetAnnotations()["meta.helm.sh/release-name"] == Stock {
+		return "" // agentctl brought it, and leaves out of the release what it changes
+	}
 	for _, by := range []struct{ key, tool string }{
 		{"argocd.argoproj.io/tracking-id", "Argo CD"},
 		{"argocd.argoproj.io/instance", "Argo CD"},

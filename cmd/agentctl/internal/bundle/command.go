@@ -62,7 +62,7 @@ func (c *bundleCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	releases, err := release.New(release.Config{Getter: c.conn.Getter(), Namespace: c.conn.Namespace})
+	releases, err := release.New(release.Config{Getter: c.conn.Getter(c.conn.Namespace), Namespace: c.conn.Namespace})
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,13 @@ func loadBalancer(ctx context.Context, hub *cli.Connection, namespace string) st
 	if err != nil {
 		return ""
 	}
-	service, err := client.CoreV1().Services(namespace).Get(ctx, charts.Principal+"-stream", metav1.GetOptions{})
+	return Balancer(ctx, client, namespace, charts.Principal+"-stream")
+}
+
+// Balancer returns the host and the first port of a Service, if it has a load balancer that others can reach; "" if
+// not.
+func Balancer(ctx context.Context, client kubernetes.Interface, namespace, name string) string {
+	service, err := client.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil || len(service.Spec.Ports) == 0 || len(service.Status.LoadBalancer.Ingress) == 0 {
 		return ""
 	}

@@ -1,13 +1,14 @@
 package check
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,6 +26,8 @@ const (
 	askTimeout = 5 * time.Second
 	// maxAnswer bounds what is read of it.
 	maxAnswer = 1 << 20
+	// maxMetrics bounds what is read of its metrics, which have lines for each agent.
+	maxMetrics = 64 << 20
 )
 
 // ask asks the program in a pod how it is, through the API server and the kubelet, so that no
@@ -42,26 +45,61 @@ func (o *observer) ask(ctx context.Context, pod *corev1.Pod) (Readiness, error) 
 		return out, err
 	}
 	defer ports.Close()
-	return readiness(ctx, fmt.Sprintf("http://%s/readyz?format=json", ports.Address(port)))
+	return readiness(ctx, "http://"+ports.Address(port), o.side)
 }
 
-// readiness reads what /readyz says, ready or not.
-func readiness(ctx context.Context, url string) (out Readiness, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+// readiness reads what an admin server says of the program of a side.
+func readiness(ctx context.Context, admin string, side Side) (out Readiness, err error) {
+	body, err := fetch(ctx, admin+"/readyz?format=json")
 	if err != nil {
 		return out, err
+	}
+	if err := json.Unmarshal(body, &out); err != nil || side == Spoke {
+		return out, err
+	}
+	answer, err := get(ctx, admin+"/metrics")
+	if err != nil {
+		return out, err
+	}
+	out.Headerless, err = counter(io.LimitReader(answer, maxMetrics), headerless)
+	return out, errors.Join(err, answer.Close())
+}
+
+// headerless counts the calls that a principal refused since no proxy said whose they are.
+const headerless = `argomesh_stream_refused_total{kind="headerless"}`
+
+// counter returns the value of a series, with its labels, of what /metrics says; 0 if it is not there.
+func counter(metrics io.Reader, series string) (float64, error) {
+	lines := bufio.NewScanner(metrics)
+	for lines.Scan() {
+		if value, found := strings.CutPrefix(lines.Text(), series+" "); found {
+			return strconv.ParseFloat(value, 64)
+		}
+	}
+	return 0, lines.Err()
+}
+
+// fetch reads what an admin server says, ready or not.
+func fetch(ctx context.Context, url string) ([]byte, error) {
+	answer, err := get(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(answer, maxAnswer))
+	return body, errors.Join(err, answer.Close())
+}
+
+// get begins to read it.
+func get(ctx context.Context, url string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	err = errors.Join(err, resp.Body.Close())
-	if err != nil {
-		return out, err
-	}
-	err = json.Unmarshal(body, &out)
-	return out, err
+	return resp.Body, nil
 }
 
 // refused returns the Applications that their AppProjects do not admit, by the configuration with

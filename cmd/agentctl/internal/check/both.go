@@ -13,7 +13,9 @@ import (
 // RunBoth returns what is found of what hub and spoke have to agree on.
 func RunBoth(hub, spoke *Facts) []Finding {
 	var out []Finding
-	for _, run := range []func(hub, spoke *Facts) []Finding{clocksApart, sameAgent, accessOnBoth, defaultShared} {
+	for _, run := range []func(hub, spoke *Facts) []Finding{
+		clocksApart, samePrincipal, sameAgent, accessOnBoth, defaultShared,
+	} {
 		out = append(out, run(hub, spoke)...)
 	}
 	for i := range out {
@@ -32,6 +34,19 @@ func clocksApart(hub, spoke *Facts) []Finding {
 		return []Finding{found(Problem, word, about, fmt.Sprintf("are %s apart", apart.Round(second)), "")}
 	}
 	return well(word, about, "are within "+mostApart.String())
+}
+
+// samePrincipal finds an agent that is configured for the principal of another hub. What a gateway before the
+// principal is, the hub does not say.
+func samePrincipal(hub, spoke *Facts) []Finding {
+	wants, is := spoke.list("principal", "spiffe_ids"), hub.ownID()
+	if len(wants) == 0 || is == "" || spoke.setting("principal", "gateway") != nil || slices.Contains(wants, is) {
+		return nil
+	}
+	return []Finding{found(Problem, "OtherPrincipal", "agent "+spoke.text("name"),
+		fmt.Sprintf("is configured for %s, and the principal of this hub is %s", strings.Join(wants, ", "), is),
+		"name the context of its own hub by --hub-context; or have the agent be of this hub, by its name in"+
+			" \"agentctl spoke install NAME --principal-id "+is+"\"")}
 }
 
 // agentOf returns the Agent of the spoke's name on the hub.

@@ -19,6 +19,7 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
+	"github.com/argomesh/argomesh/cmd/internal/admin"
 	"github.com/argomesh/argomesh/cmd/internal/process"
 	"github.com/argomesh/argomesh/cmd/internal/reasons"
 	"github.com/argomesh/argomesh/mesh/spire"
@@ -149,6 +150,12 @@ var broken = map[string]struct {
 		}{Name: "identity", Reason: "no SVID"})
 		f.Asked["pod"] = asked
 	}},
+	"HeaderMissing": {Hub, Warning, func(f *Facts) {
+		asked := f.Asked["pod"]
+		metrics := strings.Repeat("argomesh_agent_connected{agent=\"edge-1\"} 1\n", 50000) + headerless + " 3\n"
+		asked.is.Headerless, _ = counter(strings.NewReader(metrics), headerless)
+		f.Asked["pod"] = asked
+	}},
 	"SidecarWithoutSPIRE": {Hub, Problem, func(f *Facts) {
 		f.Pods.is[0].Spec.InitContainers = []corev1.Container{{Name: "istio-proxy"}}
 	}},
@@ -226,7 +233,10 @@ func TestChecks(t *testing.T) {
 var pairs = map[string]func(hub, spoke *Facts){
 	"ClocksApart":  func(hub, _ *Facts) { hub.Clock.is = hub.Now.Add(time.Minute) },
 	"AgentMissing": func(_, spoke *Facts) { spoke.Config.is["name"] = "edge-7" },
-	"RefusedMode":  func(_, spoke *Facts) { spoke.Config.is["mode"] = "autonomous" },
+	"OtherPrincipal": func(_, spoke *Facts) {
+		spoke.Config.is["principal"] = map[string]any{"spiffe_ids": []any{"spiffe://elsewhere.example/argomesh/principal"}}
+	},
+	"RefusedMode": func(_, spoke *Facts) { spoke.Config.is["mode"] = "autonomous" },
 	"OtherSPIFFEID": func(_, spoke *Facts) {
 		spoke.SPIRE.IDs.is[1].Object["spec"].(map[string]any)["spiffeIDTemplate"] = "spiffe://edge.example/other"
 	},
@@ -265,7 +275,9 @@ func TestChecksOfBoth(t *testing.T) {
 func TestEachWordIsTried(t *testing.T) {
 	t.Parallel()
 	for _, e := range reasons.All() {
-		if _, one := broken[e.Word]; e.Kind == reasons.Check && !one && pairs[e.Word] == nil {
+		_, one := broken[e.Word]
+		_, path := paths[e.Word]
+		if e.Kind == reasons.Check && !one && !path && pairs[e.Word] == nil {
 			t.Errorf("%s is tried by no case", e.Word)
 		}
 	}
@@ -335,17 +347,23 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// The answer of /readyz is read whether it says ready or not.
+// The answer of /readyz is read whether it says ready or not, and of a principal what its metrics say.
 func TestReadiness(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/metrics" {
+			_, _ = w.Write([]byte(headerless + " 7\n"))
+			return
+		}
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_, _ = w.Write([]byte(`{"ready":false,"checks":[{"name":"identity","ready":false,"reason":"no SVID"}]}`))
 	}))
 	defer server.Close()
-	got, err := readiness(t.Context(), server.URL)
-	if err != nil || got.Ready || len(got.Checks) != 1 || got.Checks[0].Reason != "no SVID" {
-		t.Errorf("got %+v, %v", got, err)
+	for side, refused := range map[Side]float64{Hub: 7, Spoke: 0} {
+		got, err := readiness(t.Context(), server.URL, side)
+		if err != nil || got.Ready || len(got.Checks) != 1 || got.Checks[0].Reason != "no SVID" || got.Headerless != refused {
+			t.Errorf("%s: got %+v, %v", side, got, err)
+		}
 	}
 }
 
@@ -358,5 +376,22 @@ func TestClassIgnoresOurOthers(t *testing.T) {
 	f.SPIRE.IDs.is = append(f.SPIRE.IDs.is, labelled)
 	if got := words(classes(f)); len(got) > 0 {
 		t.Errorf("found are %q", got)
+	}
+}
+
+// An agent that stands by is as it should be: the chart has two of them.
+func TestStandbyIsWell(t *testing.T) {
+	for reason, want := range map[string]Level{admin.Standby: Fine, "the hub is away": Warning} {
+		f := &Facts{Side: Spoke, Asked: map[string]read[Readiness]{"pod": {}}}
+		is := f.Asked["pod"]
+		is.is.Checks = append(is.is.Checks, struct {
+			Name   string `json:"name"`
+			Ready  bool   `json:"ready"`
+			Reason string `json:"reason"`
+		}{Name: "principal", Ready: true, Reason: reason})
+		f.Asked["pod"] = is
+		if got := programs(f); len(got) != 1 || got[0].Level != want {
+			t.Errorf("%q is %+v, want one of level %v", reason, got, want)
+		}
 	}
 }

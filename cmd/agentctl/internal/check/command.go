@@ -19,7 +19,10 @@ type checkCommand struct {
 	pre        bool
 	hubContext string
 	hub        string
+	path       pathFlags // of a spoke
 }
+
+func newOutput() *cli.OneOf { return &cli.OneOf{Allowed: []string{"wide", "json", "yaml"}} }
 
 // NewCommand returns `agentctl check`.
 func NewCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
@@ -29,17 +32,21 @@ func NewCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 		Args:  cli.NoCommand,
 		RunE:  cli.ShowHelp,
 	}
-	cmd.AddCommand(newSideCommand(std, conn, Hub), newSideCommand(std, conn, Spoke))
+	cmd.AddCommand(newSideCommand(std, conn, Hub), newSideCommand(std, conn, Spoke), newPathCommand(std))
 	return cmd
 }
 
 func newSideCommand(std cli.Streams, conn *cli.Connection, side Side) *cobra.Command {
-	c := &checkCommand{std: std, conn: conn, output: &cli.OneOf{Allowed: []string{"wide", "json", "yaml"}}}
+	c := &checkCommand{std: std, conn: conn, output: newOutput()}
+	but := ""
+	if side == Spoke {
+		but = ", but for\na Job that tries --principal, and is removed again"
+	}
 	cmd := &cobra.Command{
 		Use:   string(side),
 		Short: fmt.Sprintf("Find out what is wrong with the %s, and what helps", side),
 		Long: fmt.Sprintf("Look at the %s, through its Kubernetes API and, by port-forward, at what the running %s says of\n", side, side.program()) +
-			"itself, and say what is wrong and what helps. Nothing is written. What could not be asked is unknown.\n\n" +
+			"itself, and say what is wrong and what helps. Nothing is written" + but + ". What could not be asked is unknown.\n\n" +
 			"It exits with 0 when all is well but for warnings, with 1 when there is a problem, and with 3 when there\n" +
 			"is none but something could not be asked. Each word is explained by \"agentctl explain WORD\".",
 		Example: fmt.Sprintf("  agentctl check %s --context %s\n  agentctl check %s --context %s --pre", side, side, side, side),
@@ -54,6 +61,7 @@ func newSideCommand(std cli.Streams, conn *cli.Connection, side Side) *cobra.Com
 		cmd.Flags().StringVar(&c.hub, "hub-namespace", cli.DefaultNamespace, "namespace of the hub's Argo CD, where the Agents live")
 		cli.Register(cmd, "hub-context", conn.CompleteContexts)
 		cli.Register(cmd, "hub-namespace", cobra.NoFileCompletions)
+		c.path.addFlags(cmd)
 	}
 	return cmd
 }
@@ -68,11 +76,21 @@ var (
 const unknownCode = 3
 
 func (c *checkCommand) run(ctx context.Context, side Side) error {
+	if err := c.path.check(c.pre); err != nil {
+		return err
+	}
 	facts, err := Observe(ctx, side, c.conn, c.conn.Namespace)
 	if err != nil {
 		return err
 	}
 	all := Run(facts, c.pre)
+	if c.path.to.Address != "" {
+		found, err := c.path.look(ctx, c.conn)
+		if err != nil {
+			return err
+		}
+		all = append(all, found...)
+	}
 	if c.hubContext != "" {
 		hub, err := Observe(ctx, Hub, c.conn.In(c.hubContext), c.hub)
 		if err != nil {
@@ -84,7 +102,7 @@ func (c *checkCommand) run(ctx context.Context, side Side) error {
 		}
 	}
 	Sort(all)
-	if err := c.print(all); err != nil {
+	if err := printAll(c.std, c.output, all); err != nil {
 		return err
 	}
 	return verdict(all)
@@ -105,11 +123,11 @@ func verdict(sorted []Finding) error {
 	return nil
 }
 
-func (c *checkCommand) print(all []Finding) error {
-	if c.output.Value == "json" || c.output.Value == "yaml" {
-		return (&cli.Output{OneOf: *c.output}).Structured(c.std.Out, map[string]any{"findings": all})
+func printAll(std cli.Streams, output *cli.OneOf, all []Finding) error {
+	if output.Value == "json" || output.Value == "yaml" {
+		return (&cli.Output{OneOf: *output}).Structured(std.Out, map[string]any{"findings": all})
 	}
-	return show(c.std.Out, all, c.output.Value == "wide")
+	return show(std.Out, all, output.Value == "wide")
 }
 
 // show prints a line for each finding, with the cure. What is well is counted; it is listed when

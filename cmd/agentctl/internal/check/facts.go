@@ -73,8 +73,11 @@ type HubFacts struct {
 	Refused read[[]Finding]       // Applications that their AppProjects do not admit
 }
 
-// Readiness is what /readyz says.
+// Readiness is what /readyz says, and of a principal one number of /metrics.
 type Readiness struct {
+	// Headerless is how many calls it refused since they had no client certificate in a header.
+	Headerless float64 `json:"-"`
+
 	Ready  bool `json:"ready"`
 	Checks []struct {
 		Name   string `json:"name"`

@@ -152,7 +152,7 @@ func (o *observer) installed(ctx context.Context, f *Facts) {
 			f.ChartVersion = chart.Metadata.Version
 		}
 	}
-	releases, err := release.New(release.Config{Getter: o.conn.Getter(), Namespace: o.namespace})
+	releases, err := release.New(release.Config{Getter: o.conn.Getter(o.namespace), Namespace: o.namespace})
 	if err != nil {
 		f.Release.err, f.Differs.err = err, err
 		return

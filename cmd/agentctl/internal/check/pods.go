@@ -11,6 +11,7 @@ import (
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/install"
+	"github.com/argomesh/argomesh/cmd/internal/admin"
 )
 
 const (
@@ -73,7 +74,7 @@ func programs(f *Facts) []Finding {
 		}
 		fine := true
 		for _, c := range asked.is.Checks {
-			if c.Ready && c.Reason == "" {
+			if c.Ready && (c.Reason == "" || c.Reason == admin.Standby) {
 				continue
 			}
 			fine = false
@@ -86,6 +87,10 @@ func programs(f *Facts) []Finding {
 		}
 		if fine {
 			out = append(out, well(word, about, "says that all is well with it")...)
+		}
+		if n := asked.is.Headerless; n > 0 {
+			out = append(out, found(Warning, "HeaderMissing", about,
+				fmt.Sprintf("has refused %.0f calls, since it started, that had no x-forwarded-client-cert", n), ""))
 		}
 	}
 	return out

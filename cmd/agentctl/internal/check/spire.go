@@ -134,11 +134,14 @@ func domainOf(text string) string {
 }
 
 // own is the trust domain of our pods; "" where it is not known.
-func (f *Facts) own() string {
+func (f *Facts) own() string { return domainOf(f.ownID()) }
+
+// ownID is the SPIFFE ID of our pods; "" where it is not known.
+func (f *Facts) ownID() string {
 	for _, id := range f.ours() {
 		text, _, _ := unstructured.NestedString(id.Object, "spec", "spiffeIDTemplate")
-		if td := domainOf(text); td != "" {
-			return td
+		if domainOf(text) != "" && !strings.Contains(text, "{{") {
+			return text
 		}
 	}
 	return ""

@@ -21,6 +21,20 @@ func IsTerminal(f *os.File) bool {
 	return term.IsTerminal(int(f.Fd())) //nolint:gosec // a file descriptor fits an int
 }
 
+// WidthOf returns what is [Streams.Width] when f is Out.
+func WidthOf(f *os.File) func() int {
+	if !IsTerminal(f) {
+		return nil
+	}
+	return func() int {
+		width, _, err := term.GetSize(int(f.Fd())) //nolint:gosec // a file descriptor fits an int
+		if err != nil {
+			return 0
+		}
+		return width
+	}
+}
+
 // Consent returns whether a person agrees to what a command is about to do and cannot take
 // back. With yes no one is asked. Off a terminal it is an error that names --yes, whatever
 // standard input says: a script that deletes has to say so.

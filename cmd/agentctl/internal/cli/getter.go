@@ -14,12 +14,15 @@ import (
 // for as long as the command runs.
 type getter struct {
 	conn      *Connection
+	namespace string
 	discovery discovery.CachedDiscoveryInterface
 }
 
-// Getter returns the connection in the form that kubectl's libraries and Helm want. Nothing is
-// contacted yet.
-func (c *Connection) Getter() genericclioptions.RESTClientGetter { return &getter{conn: c} }
+// Getter returns the connection in the form that kubectl's libraries and Helm want, for what is in a
+// namespace where it names none. Nothing is contacted yet.
+func (c *Connection) Getter(namespace string) genericclioptions.RESTClientGetter {
+	return &getter{conn: c, namespace: namespace}
+}
 
 // ToRESTConfig implements genericclioptions.RESTClientGetter.
 func (g *getter) ToRESTConfig() (*rest.Config, error) { return g.conn.Config() }
@@ -51,4 +54,8 @@ func (g *getter) ToRESTMapper() (meta.RESTMapper, error) {
 }
 
 // ToRawKubeConfigLoader implements genericclioptions.RESTClientGetter.
-func (g *getter) ToRawKubeConfigLoader() clientcmd.ClientConfig { return g.conn.loader() }
+func (g *getter) ToRawKubeConfigLoader() clientcmd.ClientConfig {
+	overrides := *g.conn.Overrides
+	overrides.Context.Namespace = g.namespace
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(g.conn.Rules, &overrides)
+}

@@ -232,7 +232,7 @@ func (t *tester) attempt(ctx context.Context, s step, before map[string]Outcome)
 	var skip skipError
 	switch {
 	case err == nil:
-		r.Outcome, r.Says = OK, says
+		r.Outcome, r.Says = OK, cli.CleanText(says) // some of it the spoke has said
 	case errors.As(err, &skip):
 		r.Says = skip.why
 	case refusedByRule(err):

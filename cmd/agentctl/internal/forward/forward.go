@@ -3,11 +3,13 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -23,7 +25,8 @@ type Ports struct {
 	closed    chan struct{}
 }
 
-// Open opens ports of a pod until Close is called or ctx is done. It waits until they are open.
+// Open opens ports of a pod until Close is called or ctx is done. It waits until they are open, and
+// opens them again where they were when the way to the pod is lost.
 func Open(ctx context.Context, config *rest.Config, namespace, pod string, ports ...int32) (*Ports, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -41,36 +44,73 @@ func Open(ctx context.Context, config *rest.Config, namespace, pod string, ports
 		wanted[i] = fmt.Sprintf("0:%d", port)
 	}
 	ctx, stop := context.WithCancel(ctx)
-	ready, ended := make(chan struct{}), make(chan error, 1)
-	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, wanted, ctx.Done(), ready, io.Discard,
-		io.Discard)
-	if err != nil {
-		stop()
-		return nil, err
+	start := func(wanted []string, ready chan struct{}) (*portforward.PortForwarder, error) {
+		return portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, wanted, ctx.Done(), ready, io.Discard, io.Discard)
 	}
-	p := &Ports{addresses: map[int32]string{}, stop: stop, closed: make(chan struct{})}
-	go func() {
-		defer close(p.closed)
-		ended <- forwarder.ForwardPorts() // nil when it is stopped, else the connection was lost, as a dial tells
-	}()
-	select {
-	case err := <-ended:
+	addresses, ended, err := open(ctx, start, wanted)
+	if err != nil {
 		stop()
 		return nil, fmt.Errorf("forward ports of pod %s/%s: %w", namespace, pod, err)
-	case <-ctx.Done():
-		p.Close()
-		return nil, ctx.Err()
+	}
+	p := &Ports{addresses: addresses, stop: stop, closed: make(chan struct{})}
+	go p.keep(ctx, start, ended)
+	return p, nil
+}
+
+// starter makes what forwards the wanted ports, each local:remote, and closes ready once they are open.
+type starter func(wanted []string, ready chan struct{}) (*portforward.PortForwarder, error)
+
+// open opens the ports, waits until they are open, and returns where each is. Ended is closed when they
+// are open no more.
+func open(ctx context.Context, start starter, wanted []string) (at map[int32]string, ended <-chan struct{}, err error) {
+	ready, over := make(chan struct{}), make(chan struct{})
+	forwarder, err := start(wanted, ready)
+	if err != nil {
+		return nil, nil, err
+	}
+	var end error
+	go func() {
+		defer close(over)
+		end = forwarder.ForwardPorts() // nil when it is stopped
+	}()
+	select {
+	case <-over:
+		return nil, nil, cmp.Or(end, ctx.Err(), portforward.ErrLostConnectionToPod)
 	case <-ready:
 	}
-	open, err := forwarder.GetPorts()
+	ports, err := forwarder.GetPorts()
 	if err != nil {
-		p.Close()
-		return nil, err
+		return nil, nil, err
 	}
-	for _, port := range open {
-		p.addresses[int32(port.Remote)] = fmt.Sprintf("127.0.0.1:%d", port.Local) //nolint:gosec // it came as one
+	at = map[int32]string{}
+	for _, port := range ports {
+		at[int32(port.Remote)] = fmt.Sprintf("127.0.0.1:%d", port.Local) //nolint:gosec // it came as one
 	}
-	return p, nil
+	return at, over, nil
+}
+
+// reopenAfter is how long ports stay closed that were lost, before they are opened again.
+const reopenAfter = 200 * time.Millisecond
+
+// keep opens the ports again, each where it was, whenever they are lost: a single connection that the
+// pod resets ends the forwarding of all.
+func (p *Ports) keep(ctx context.Context, start starter, ended <-chan struct{}) {
+	defer close(p.closed)
+	wanted := make([]string, 0, len(p.addresses))
+	for remote, local := range p.addresses {
+		wanted = append(wanted, fmt.Sprintf("%s:%d", strings.TrimPrefix(local, "127.0.0.1:"), remote))
+	}
+	for {
+		if ended != nil { // nil: they could not be opened, and are tried again
+			<-ended
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(reopenAfter):
+		}
+		_, ended, _ = open(ctx, start, wanted)
+	}
 }
 
 // PortOf is the port of a pod that has a name, or ends in it after a hyphen; 0 for none.

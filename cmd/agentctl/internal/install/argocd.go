@@ -111,7 +111,7 @@ func (s *side) setServer(ctx context.Context, p serverPlan, o *options) error {
 	if o.noWait {
 		return nil
 	}
-	return s.waitReady(ctx, p.server.Name, o.timeout)
+	return s.waitReady(ctx, workload{deployment, p.server.Name}, o.timeout)
 }
 
 // restoreServer gives argocd-server the Redis that it had, before the Redis proxy goes.
@@ -137,7 +137,7 @@ func (s *side) restoreServer(ctx context.Context, values map[string]any, timeout
 	if err := s.say("Deployment %s has the Redis again that it had", argo.Server.Name); err != nil {
 		return err
 	}
-	return s.waitReady(ctx, argo.Server.Name, timeout)
+	return s.waitReady(ctx, workload{deployment, argo.Server.Name}, timeout)
 }
 
 func (s *side) explainServer(err error) error {

@@ -32,8 +32,8 @@ func (s *side) check(ctx context.Context) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		problems = append(problems,
-			fmt.Errorf("namespace %s does not exist: install Argo CD there first, or name its namespace"+
-				" with --namespace", s.namespace))
+			fmt.Errorf("namespace %s does not exist: install Argo CD there first, have --with argocd bring it, or name"+
+				" its namespace with --namespace", s.namespace))
 	case apierrors.IsForbidden(err): // whether it is there, the API server says when objects are tried
 	case err != nil:
 		return s.explain(err, "look at namespace "+s.namespace)
@@ -46,7 +46,7 @@ func (s *side) check(ctx context.Context) error {
 	}
 	if !argo {
 		problems = append(problems,
-			errors.New("Argo CD is not there (its resource applications.argoproj.io): install it first"))
+			errors.New("Argo CD is not there (its resource applications.argoproj.io): install it first, or have --with argocd bring it"))
 	}
 	return errors.Join(problems...)
 }

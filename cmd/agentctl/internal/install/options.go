@@ -40,6 +40,10 @@ type options struct {
 	// askImages says that registries are asked for the images before anything is written.
 	askImages bool
 	identity  identityFlags
+	with      with
+	// shareDefault says that hub and managed spokes have AppProject default in common from the first install on, and
+	// hubKeepsDefault that the hub has decided otherwise.
+	shareDefault, hubKeepsDefault bool
 	// outputDir is a folder for files in place of objects; empty for objects. The repository in
 	// which it is at a path is for an ApplicationSet; empty for none.
 	outputDir, repository, repositoryPath string
@@ -48,8 +52,12 @@ type options struct {
 // addFlags adds those of an install.
 func (o *options) addFlags(cmd *cobra.Command) {
 	o.addShared(cmd)
+	o.with.addFlags(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&o.noWait, "no-wait", false, "do not wait for the pods")
+	flags.BoolVar(&o.noWait, "no-wait", false, "do not wait for our pods; what --with brings is waited for")
+	flags.BoolVar(&o.shareDefault, "share-default", true,
+		"on a first install share AppProject default, which Applications are of that name none: the hub sends it, and a"+
+			" managed spoke takes it, unless its owner has changed it")
 	flags.StringVar(&o.outputDir, "output-dir", "",
 		"write what would be installed as files for GitOps into this folder, and nothing to the cluster")
 	cli.AddEnumFlag(cmd, o.dryRun, "dry-run", "", "server: say what would be done, and write nothing")
@@ -87,7 +95,7 @@ func (o *options) checkOutput() error {
 	case o.outputDir != "" && o.dryRun.Value != cli.DryRunNone:
 		return errors.New("--output-dir writes nothing to the cluster: leave --dry-run out, and compare the files")
 	}
-	return nil
+	return o.with.check(o.outputDir)
 }
 
 // merged returns base with what the flags say laid over it.
@@ -101,8 +109,11 @@ func (o *options) merged(base map[string]any) (map[string]any, error) {
 
 // image returns the value that names an image of ours in the registry.
 func (o *options) image(program string) map[string]any {
-	return map[string]any{"repository": strings.TrimSuffix(o.registry, "/") + "/" + program}
+	return map[string]any{"repository": Image(o.registry, program)}
 }
+
+// Image returns the name of an image of ours in a registry, without its tag.
+func Image(registry, program string) string { return strings.TrimSuffix(registry, "/") + "/" + program }
 
 // has reports whether values say something at a path.
 func has(values map[string]any, path ...string) bool {

@@ -46,7 +46,7 @@ func (s *side) connect() error {
 	if s.client, err = kubernetes.NewForConfig(s.config); err != nil {
 		return err
 	}
-	s.releases, err = release.New(release.Config{Getter: s.conn.Getter(), Namespace: s.namespace})
+	s.releases, err = release.New(release.Config{Getter: s.conn.Getter(s.namespace), Namespace: s.namespace})
 	return err
 }
 
@@ -86,17 +86,9 @@ func (s *side) install(ctx context.Context, o *options, w wanted) error {
 		return err
 	}
 	desired := release.Desired{Name: s.chart, Chart: folder, Values: w.values, Force: o.force}
-	plan, err := s.plan(ctx, desired)
+	plan, err := s.prepare(ctx, o, desired)
 	if err != nil {
 		return err
-	}
-	if plan.Act == release.Refuse {
-		return fmt.Errorf("%s: %s", s.chart, plan.Why)
-	}
-	if o.askImages {
-		if err := s.hasImagesOf(ctx, plan); err != nil {
-			return err
-		}
 	}
 	dryRun := o.dryRun.Value == cli.DryRunServer
 	if w.first != nil {
@@ -116,11 +108,26 @@ func (s *side) install(ctx context.Context, o *options, w wanted) error {
 		}
 	}
 	if !o.noWait {
-		if err := s.waitReady(ctx, s.chart, o.timeout); err != nil {
+		if err := s.waitReady(ctx, workload{deployment, s.chart}, o.timeout); err != nil {
 			return err
 		}
 	}
 	return s.setServer(ctx, w.server, o)
+}
+
+// prepare plans, and refuses what could not be carried out.
+func (s *side) prepare(ctx context.Context, o *options, d release.Desired) (release.Plan, error) {
+	plan, err := s.plan(ctx, d)
+	if err != nil {
+		return plan, err
+	}
+	if plan.Act == release.Refuse {
+		return plan, fmt.Errorf("%s: %s", s.chart, plan.Why)
+	}
+	if !o.askImages {
+		return plan, nil
+	}
+	return plan, s.hasImagesOf(ctx, plan)
 }
 
 // hasImagesOf refuses a plan with an image that its registry does not have, and says which could not

@@ -11,65 +11,125 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 )
 
-// lookEvery is how often the Deployment is looked at while it is waited for.
+// lookEvery is how often a workload is looked at while it is waited for.
 const lookEvery = time.Second
 
-// waitReady waits until the pods of the newest revision of a Deployment are ready, and says each
-// step.
-func (s *side) waitReady(ctx context.Context, name string, timeout time.Duration) error {
-	var said, problem string
+// workload is what has pods that are waited for.
+type workload struct{ kind, name string }
+
+// The kinds of workloads.
+const (
+	deployment  = "Deployment"
+	statefulSet = "StatefulSet"
+	daemonSet   = "DaemonSet"
+)
+
+// rollout is how far the newest revision of a workload is.
+type rollout struct {
+	step     string
+	ready    bool
+	selector *metav1.LabelSelector
+}
+
+// waitReady waits until the pods of the newest revision of a workload are ready, and says how far
+// they are.
+func (s *side) waitReady(ctx context.Context, w workload, timeout time.Duration) error {
+	var problem string
+	progress := cli.NewProgress(s.std)
 	err := wait.PollUntilContextTimeout(ctx, lookEvery, timeout, true, func(ctx context.Context) (bool, error) {
-		d, err := s.client.AppsV1().Deployments(s.namespace).Get(ctx, name, metav1.GetOptions{})
+		r, err := s.rollout(ctx, w)
 		if err != nil {
-			return false, s.explain(err, "wait for "+name)
+			return false, s.explain(err, "wait for "+w.name)
 		}
-		step, ready := Rollout(d)
-		if problem, err = s.problem(ctx, d); err != nil {
-			return false, s.explain(err, "wait for "+name)
+		if problem, err = s.problem(ctx, r.selector); err != nil {
+			return false, s.explain(err, "wait for "+w.name)
 		}
+		step := r.step
 		if problem != "" {
 			step = problem
 		}
-		if step != said {
-			said = step
-			if err := s.say("%s: %s", name, step); err != nil {
-				return false, err
-			}
-		}
-		return ready, nil
+		return r.ready, progress.Say(w.name + ": " + step)
 	})
+	err = errors.Join(err, progress.End())
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%s is installed, and not ready after %s: %s", name, timeout, s.cure(name, problem))
+		return fmt.Errorf("%s is installed, and not ready after %s: %s", w.name, timeout, s.cure(w.name, problem))
 	}
 	return err
 }
 
-// Rollout says how far the newest revision of a Deployment is.
-func Rollout(d *appsv1.Deployment) (step string, ready bool) {
-	want := int32(1)
-	if d.Spec.Replicas != nil {
-		want = *d.Spec.Replicas
+// rollout asks how far a workload is.
+func (s *side) rollout(ctx context.Context, w workload) (r rollout, err error) {
+	switch apps := s.client.AppsV1(); w.kind {
+	case deployment:
+		d, err := apps.Deployments(s.namespace).Get(ctx, w.name, metav1.GetOptions{})
+		if err != nil {
+			return r, err
+		}
+		r.selector = d.Spec.Selector
+		r.step, r.ready = Rollout(d)
+	case statefulSet:
+		set, err := apps.StatefulSets(s.namespace).Get(ctx, w.name, metav1.GetOptions{})
+		if err != nil {
+			return r, err
+		}
+		r.selector = set.Spec.Selector
+		is := set.Status
+		r.step, r.ready = rolloutOf(is.ObservedGeneration < set.Generation, orOne(set.Spec.Replicas), is.UpdatedReplicas,
+			is.Replicas, min(is.AvailableReplicas, is.UpdatedReplicas))
+	case daemonSet:
+		set, err := apps.DaemonSets(s.namespace).Get(ctx, w.name, metav1.GetOptions{})
+		if err != nil {
+			return r, err
+		}
+		r.selector = set.Spec.Selector
+		is := set.Status
+		r.step, r.ready = rolloutOf(is.ObservedGeneration < set.Generation, is.DesiredNumberScheduled,
+			is.UpdatedNumberScheduled, is.UpdatedNumberScheduled, is.NumberAvailable)
+	default:
+		return r, fmt.Errorf("%s %s has no pods to wait for", w.kind, w.name)
 	}
-	is := d.Status
-	switch {
-	case is.ObservedGeneration < d.Generation:
-		return "waits for the Deployment's controller", false
-	case is.UpdatedReplicas < want:
-		return fmt.Sprintf("%d of %d pods are of the newest revision", is.UpdatedReplicas, want), false
-	case is.Replicas > is.UpdatedReplicas:
-		return fmt.Sprintf("%d older pods end", is.Replicas-is.UpdatedReplicas), false
-	case is.AvailableReplicas < want:
-		return fmt.Sprintf("%d of %d pods are ready", is.AvailableReplicas, want), false
-	}
-	return fmt.Sprintf("%d of %d pods are ready", is.AvailableReplicas, want), true
+	return r, nil
 }
 
-// problem says what keeps a pod of the Deployment from getting ready; "" when nothing is known.
-func (s *side) problem(ctx context.Context, d *appsv1.Deployment) (string, error) {
-	selector := metav1.FormatLabelSelector(d.Spec.Selector)
-	pods, err := s.client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+func orOne(replicas *int32) int32 {
+	if replicas == nil {
+		return 1
+	}
+	return *replicas
+}
+
+// Rollout says how far the newest revision of a Deployment is.
+func Rollout(d *appsv1.Deployment) (step string, ready bool) {
+	is := d.Status
+	return rolloutOf(is.ObservedGeneration < d.Generation, orOne(d.Spec.Replicas), is.UpdatedReplicas, is.Replicas,
+		is.AvailableReplicas)
+}
+
+// rolloutOf says how far a workload is of which so many pods are wanted, of the newest revision, there, and
+// available; unseen says that its controller has not seen it yet.
+func rolloutOf(unseen bool, want, updated, there, available int32) (step string, ready bool) {
+	switch {
+	case unseen:
+		return "waits for its controller", false
+	case updated < want:
+		return fmt.Sprintf("%d of %d pods are of the newest revision", updated, want), false
+	case there > updated:
+		return fmt.Sprintf("%d older pods end", there-updated), false
+	case available < want:
+		return fmt.Sprintf("%d of %d pods are ready", available, want), false
+	}
+	return fmt.Sprintf("%d of %d pods are ready", available, want), true
+}
+
+// problem says what keeps a pod that is selected from getting ready; "" when nothing is known.
+func (s *side) problem(ctx context.Context, selector *metav1.LabelSelector) (string, error) {
+	pods, err := s.client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: metav1.FormatLabelSelector(selector),
+	})
 	if err != nil {
 		return "", err
 	}

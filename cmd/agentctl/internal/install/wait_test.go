@@ -22,7 +22,7 @@ func TestRollout(t *testing.T) {
 	}{
 		"not seen yet": {deployment(2,
 			appsv1.DeploymentStatus{ObservedGeneration: 1, UpdatedReplicas: 2, Replicas: 2, AvailableReplicas: 2}),
-			"waits for the Deployment's controller", false},
+			"waits for its controller", false},
 		"the first pod": {deployment(2, appsv1.DeploymentStatus{ObservedGeneration: 2, UpdatedReplicas: 1, Replicas: 2}),
 			"1 of 2 pods are of the newest revision", false},
 		"an older one": {deployment(2,

@@ -71,9 +71,11 @@ func New(cfg Config) (*Client, error) {
 
 // Desired is what a release should be.
 type Desired struct {
-	// Name is that of the release, and Chart the folder of its chart.
+	// Name is that of the release, and Chart the folder of its chart; nil when Further has all of it.
 	Name  string
 	Chart fs.FS
+	// Further are files of the chart beside those of the folder, by path; nil for none.
+	Further map[string][]byte
 	// Values are laid over those that the release has.
 	Values map[string]any
 	// Force takes fields over that another manager has set since.
@@ -99,7 +101,7 @@ type Plan struct {
 
 // Plan writes nothing.
 func (c *Client) Plan(ctx context.Context, d Desired) (Plan, error) {
-	chart, err := LoadChart(d.Chart)
+	chart, err := loadChart(d.Chart, d.Further)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -213,7 +215,7 @@ type operation struct {
 
 func (c *Client) install(ctx context.Context, d Desired, values map[string]any,
 	how operation) (*helmrelease.Release, error) {
-	chart, err := LoadChart(d.Chart)
+	chart, err := loadChart(d.Chart, d.Further)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +231,7 @@ func (c *Client) install(ctx context.Context, d Desired, values map[string]any,
 
 func (c *Client) upgrade(ctx context.Context, d Desired, values map[string]any,
 	how operation) (*helmrelease.Release, error) {
-	chart, err := LoadChart(d.Chart)
+	chart, err := loadChart(d.Chart, d.Further)
 	if err != nil {
 		return nil, err
 	}

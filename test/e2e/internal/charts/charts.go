@@ -29,6 +29,9 @@ const Principal = "argomesh-principal"
 // Agent is the chart of a spoke.
 const Agent = "argomesh-agent"
 
+// SPIRE is the chart of SPIRE for a cluster that has none.
+const SPIRE = "argomesh-spire"
+
 // AgentValues are what the agent's chart requires, as docs/install.md has it.
 const AgentValues = `
 config:

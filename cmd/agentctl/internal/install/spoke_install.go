@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/charts"
@@ -17,105 +14,8 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/chartvalues"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/identity"
 )
-
-const kept = "Values that were given once are kept: --values and --set are laid over them. A release that helm made\n" +
-	"is taken over, and helm goes on working with it. Where nothing has to change nothing is written."
-
-type hubCommand struct {
-	std         cli.Streams
-	conn        *cli.Connection
-	options     options
-	trustDomain string
-}
-
-// NewHubCommand returns `agentctl hub install`.
-func NewHubCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
-	c := &hubCommand{std: std, conn: conn}
-	cmd := &cobra.Command{
-		Use:   "install",
-		Short: "Install the principal beside the hub's Argo CD, or upgrade it",
-		Long: "Install the chart argomesh-principal, which is in agentctl, into the namespace of the hub's\n" +
-			"Argo CD, or upgrade it, and wait until the principal is ready. Before anything is written it\n" +
-			"looks for what must be there, and asks the Kubernetes API whether it would refuse an object.\n\n" +
-			"With --trust-domain the principal is registered with SPIRE. The Redis of Argo CD is filled in, and\n" +
-			"argocd-server is told of the Redis proxy, by which Argo CD shows the trees of spokes: one argument of\n" +
-			"its Deployment, which \"agentctl hub uninstall\" takes away. An argocd-server that another tool manages\n" +
-			"is not changed; what to set there is said.\n\n" + kept,
-		Example: "  agentctl hub install --context hub --registry registry.example/argomesh --trust-domain hub.example",
-		Args:    cli.None,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
-	}
-	c.options.addFlags(cmd)
-	cmd.Flags().StringVar(&c.trustDomain, "trust-domain", "",
-		"trust domain of the hub: the principal is registered with SPIRE as spiffe://<trust domain>/argomesh/principal")
-	cli.Register(cmd, "trust-domain", cobra.NoFileCompletions)
-	return cmd
-}
-
-func (c *hubCommand) run(ctx context.Context) error {
-	o := &c.options
-	if err := o.checkOutput(); err != nil {
-		return err
-	}
-	s := &side{std: c.std, conn: c.conn, chart: charts.Principal, namespace: c.conn.Namespace}
-	if err := s.connect(); err != nil {
-		return err
-	}
-	base := map[string]any{}
-	if o.registry != "" {
-		base["image"] = o.image("principal")
-		base["envoy"] = map[string]any{"bootstrapImage": o.image("agentctl")}
-	}
-	values, err := o.merged(base)
-	if err != nil {
-		return err
-	}
-	if err := s.hasImages(values); err != nil {
-		return err
-	}
-	if err := s.check(ctx); err != nil {
-		return err
-	}
-	w, err := c.plan(ctx, s, values)
-	if err != nil {
-		return err
-	}
-	if o.outputDir != "" {
-		return s.writeHub(ctx, o, w)
-	}
-	if err := s.install(ctx, o, w); err != nil || o.dryRun.Value != cli.DryRunNone {
-		return err
-	}
-	return s.say("next: agentctl spoke install NAME --context SPOKE --hub-context HUB --trust-domain TRUST_DOMAIN")
-}
-
-// plan returns what is to be on the hub.
-func (c *hubCommand) plan(ctx context.Context, s *side, values map[string]any) (w wanted, err error) {
-	w.values = values
-	if c.options.argoCD {
-		var argo argocd.State
-		if w.values, argo, err = s.fillIn(ctx, values, argocd.State.HubValues); err != nil {
-			return w, err
-		}
-		known, err := s.known(w.values)
-		if err != nil {
-			return w, err
-		}
-		if w.server, err = s.planServer(ctx, argo, known); err != nil {
-			return w, err
-		}
-	}
-	if c.trustDomain == "" || !c.options.identity.register {
-		return w, nil
-	}
-	r, err := principalRegistration(c.trustDomain, s.namespace)
-	if err != nil {
-		return w, err
-	}
-	w.identity, err = s.planIdentity(ctx, &c.options.identity, r)
-	return w, err
-}
 
 type spokeCommand struct {
 	std         cli.Streams
@@ -125,7 +25,9 @@ type spokeCommand struct {
 	hub         string // namespace of the hub's Argo CD
 	principal   string
 	principalID string
+	peer        string // SPIFFE ID that the agent is to meet, once it is planned
 	agent       agents.Registration
+	federate    federateFlags
 	from        string // file that the hub's side wrote
 	quiet       bool   // what to do next is not said
 }
@@ -144,7 +46,7 @@ func newSpokeInstallCommand(std cli.Streams, conn *cli.Connection) *cobra.Comman
 			"Who has no access to the hub gets a file from there, \"agentctl agent create NAME -o install\", and gives\n" +
 			"it by --from.\n\n" +
 			"The pods are registered with the spoke's SPIRE as what the Agent names. The Redis of the spoke's Argo\n" +
-			"CD is filled in, so that the hub's Argo CD shows the trees.\n\n" + kept,
+			"CD is filled in, so that the hub's Argo CD shows the trees.\n\n" + bare + kept,
 		Example: "  agentctl spoke install edge-1 --context edge-1 --hub-context hub --registry registry.example/argomesh \\\n" +
 			"    --trust-domain edge.example --principal argomesh.hub.example:443",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -172,6 +74,7 @@ func newSpokeInstallCommand(std cli.Streams, conn *cli.Connection) *cobra.Comman
 	flags.StringVar(&c.hub, "hub-namespace", cli.DefaultNamespace, "namespace of the hub's Argo CD, where the Agents live")
 	chartvalues.AddPrincipalFlags(cmd, &c.principal, &c.principalID)
 	c.agent.AddFlags(cmd)
+	c.federate.addFlags(cmd)
 	cli.Register(cmd, "hub-context", conn.CompleteContexts)
 	cli.Register(cmd, "hub-namespace", cobra.NoFileCompletions)
 	return cmd
@@ -179,24 +82,26 @@ func newSpokeInstallCommand(std cli.Streams, conn *cli.Connection) *cobra.Comman
 
 func (c *spokeCommand) run(ctx context.Context, name string) error {
 	o := &c.options
-	if err := o.checkOutput(); err != nil {
+	if err := c.check(); err != nil {
 		return err
 	}
 	s := &side{std: c.std, conn: c.conn, chart: charts.Agent, namespace: c.conn.Namespace}
 	if err := s.connect(); err != nil {
 		return err
 	}
-	if c.hubContext == "" && c.agent.Given() {
-		return errors.New("--hub-context is missing: what the Agent is, is said on the hub")
+	hub, agent, err := c.ofHub(ctx, s, name)
+	if err != nil {
+		return err
 	}
-	if err := chartvalues.CheckPrincipal(c.principal, c.principalID); err != nil {
+	var ids []string
+	var mode string
+	if agent != nil {
+		ids, mode = agent.Spec.Identity.SPIFFEIDs, string(agent.Spec.Mode)
+	}
+	if missing, err := c.bring(ctx, s, ids, mode); err != nil || missing {
 		return err
 	}
 	if err := s.check(ctx); err != nil {
-		return err
-	}
-	hub, agent, err := c.ofHub(ctx, name)
-	if err != nil {
 		return err
 	}
 	w, err := c.plan(ctx, s, name, agent)
@@ -207,7 +112,9 @@ func (c *spokeCommand) run(ctx context.Context, name string) error {
 		return s.writeSpoke(ctx, o, w, name, agent)
 	}
 	if hub != nil {
-		w.first = func(ctx context.Context) error { return c.register(ctx, s, hub, name) }
+		if w.first, err = c.planHub(ctx, s, hub, agent); err != nil {
+			return err
+		}
 	}
 	if err := s.install(ctx, o, w); err != nil || o.dryRun.Value != cli.DryRunNone {
 		return err
@@ -215,11 +122,47 @@ func (c *spokeCommand) run(ctx context.Context, name string) error {
 	if hub == nil {
 		return s.say("next, on the hub: agentctl agent get %s", name)
 	}
+	return c.finish(ctx, s, hub, name)
+}
+
+// check refuses flags that do not go together, or have no meaning.
+func (c *spokeCommand) check() error {
+	if err := c.options.checkOutput(); err != nil {
+		return err
+	}
+	if c.hubContext == "" && c.agent.Given() {
+		return errors.New("--hub-context is missing: what the Agent is, is said on the hub")
+	}
+	if err := chartvalues.CheckPrincipal(c.principal, c.principalID); err != nil {
+		return err
+	}
+	return c.federate.check()
+}
+
+// planHub plans what is to be on the hub before the agent is installed, and returns what does it.
+func (c *spokeCommand) planHub(ctx context.Context, s *side, hub *cli.Hub,
+	agent *v1alpha1.Agent) (func(context.Context) error, error) {
+	var trust federated
+	var err error
+	if c.options.identity.register && c.agent.HasIdentity() {
+		trust, err = c.federate.plan(ctx, s.conn, s.conn.In(c.hubContext), &c.options.identity, c.peer,
+			agent.Spec.Identity.SPIFFEIDs)
+	}
+	return func(ctx context.Context) error {
+		if err := c.register(ctx, s, hub, agent.Name); err != nil {
+			return err
+		}
+		return trust.do(ctx, s, c.options.dryRun.Value != cli.DryRunNone)
+	}, err
+}
+
+// finish waits until the hub shows the agent connected, and says what is next.
+func (c *spokeCommand) finish(ctx context.Context, s *side, hub *cli.Hub, name string) error {
 	if c.quiet {
 		return nil
 	}
-	if !o.noWait {
-		if err := agents.WaitConnected(ctx, hub, name, o.timeout); err != nil {
+	if !c.options.noWait {
+		if err := agents.WaitConnected(ctx, hub, name, c.options.timeout); err != nil {
 			return err
 		}
 		if err := s.say("agent %s is connected to the hub", name); err != nil {
@@ -243,6 +186,14 @@ func (c *spokeCommand) runFrom(ctx context.Context) error {
 	}
 	s := &side{std: c.std, conn: c.conn, chart: charts.Agent, namespace: c.conn.Namespace}
 	if err := s.connect(); err != nil {
+		return err
+	}
+	config, _ := file.Values["config"].(map[string]any)
+	mode, _ := config["mode"].(string)
+	if err := c.fromSameHub(s, file.PrincipalID); err != nil {
+		return err
+	}
+	if missing, err := c.bring(ctx, s, file.SPIFFEIDs, mode); err != nil || missing {
 		return err
 	}
 	if err := s.check(ctx); err != nil {
@@ -270,6 +221,34 @@ func (c *spokeCommand) runFrom(ctx context.Context) error {
 	return s.say("next, on the hub: agentctl agent get %s", file.Name)
 }
 
+// bring brings what --with names, for an agent of these SPIFFE IDs and that mode.
+func (c *spokeCommand) bring(ctx context.Context, s *side, ids []string, mode string) (missing bool, err error) {
+	if len(c.options.with.names) == 0 {
+		return false, nil
+	}
+	if _, err := c.given(s, map[string]any{}); err != nil {
+		return false, err
+	}
+	role := argocd.ManagedSpoke
+	if mode == string(v1alpha1.ModeAutonomous) {
+		role = argocd.AutonomousSpoke
+	}
+	trustDomain := ""
+	if len(ids) > 0 {
+		id, err := identity.ParseID(ids[0])
+		if err != nil {
+			return false, err
+		}
+		trustDomain = id.TrustDomain().Name()
+	}
+	hub, err := identity.ParseID(c.principalID)
+	if err == nil && hub.TrustDomain().Name() == trustDomain && c.options.with.has(withSPIRE) {
+		return false, fmt.Errorf("--with spire: trust domain %s is that of the hub's SPIRE, and each SPIRE signs for one of its own:"+
+			" give the spoke another by --trust-domain, such as edge.%s", trustDomain, trustDomain)
+	}
+	return bring(ctx, s, &c.options, role, trustDomain)
+}
+
 // plan returns what is to be on the spoke, where the Agent on the hub is nil if the hub is not
 // known.
 func (c *spokeCommand) plan(ctx context.Context, s *side, name string, agent *v1alpha1.Agent) (w wanted, err error) {
@@ -283,7 +262,7 @@ func (c *spokeCommand) plan(ctx context.Context, s *side, name string, agent *v1
 	if agent == nil || !c.options.identity.register || !c.agent.HasIdentity() {
 		return w, nil
 	}
-	r, err := agentRegistration(name, agent.Spec.Identity.SPIFFEIDs, c.principalID)
+	r, err := agentRegistration(name, agent.Spec.Identity.SPIFFEIDs, c.peer)
 	if err != nil {
 		return w, err
 	}
@@ -291,15 +270,24 @@ func (c *spokeCommand) plan(ctx context.Context, s *side, name string, agent *v1
 	return w, err
 }
 
-// planned returns what is to be installed, with the values that base has.
-func (c *spokeCommand) planned(ctx context.Context, s *side, base map[string]any) (w wanted, err error) {
+// given returns base with what the flags say laid over it. Without an image it is refused.
+func (c *spokeCommand) given(s *side, base map[string]any) (map[string]any, error) {
 	if c.options.registry != "" {
 		base["image"] = c.options.image("agent")
 	}
-	if w.values, err = c.options.merged(base); err != nil {
+	values, err := c.options.merged(base)
+	if err != nil {
+		return nil, err
+	}
+	return values, s.hasImages(values)
+}
+
+// planned returns what is to be installed, with the values that base has.
+func (c *spokeCommand) planned(ctx context.Context, s *side, base map[string]any) (w wanted, err error) {
+	if w.values, err = c.given(s, base); err != nil {
 		return w, err
 	}
-	if err := s.hasImages(w.values); err != nil {
+	if w.values, err = shareOnSpoke(ctx, s, &c.options, w.values); err != nil {
 		return w, err
 	}
 	if c.options.argoCD {
@@ -311,6 +299,7 @@ func (c *spokeCommand) planned(ctx context.Context, s *side, base map[string]any
 	if err != nil {
 		return w, err
 	}
+	c.peer = peerOf(known)
 	if !has(known, "config", "principal", "address") || !has(known, "config", "principal", "spiffe_ids") {
 		return w, errors.New("--principal and --principal-id are missing: where the spoke reaches the principal, and the SPIFFE ID" +
 			" that it has there")
@@ -333,7 +322,7 @@ func (s *side) hasImages(values map[string]any) error {
 
 // ofHub returns the hub, and the Agent there, or as it will be once it is registered; nil without
 // --hub-context. What the flags do not say of the principal is filled in.
-func (c *spokeCommand) ofHub(ctx context.Context, name string) (*cli.Hub, *v1alpha1.Agent, error) {
+func (c *spokeCommand) ofHub(ctx context.Context, s *side, name string) (*cli.Hub, *v1alpha1.Agent, error) {
 	if c.hubContext == "" {
 		return nil, nil, nil
 	}
@@ -346,8 +335,72 @@ func (c *spokeCommand) ofHub(ctx context.Context, name string) (*cli.Hub, *v1alp
 	if err != nil {
 		return nil, nil, err
 	}
-	chartvalues.FindPrincipal(ctx, conn, c.hub, &c.principal, &c.principalID)
-	return hub, agent, nil
+	if c.options.hubKeepsDefault, err = keepsDefault(ctx, hub); err != nil {
+		return nil, nil, err
+	}
+	address, id := c.principal, c.principalID
+	chartvalues.FindPrincipal(ctx, conn, c.hub, &address, &id)
+	return hub, agent, c.toPrincipal(s, address, id)
+}
+
+// toPrincipal has the agent be told of the principal that was found, as far as neither a flag nor an
+// installation that is there says who it is. An agent of another hub is not taken from it.
+func (c *spokeCommand) toPrincipal(s *side, address, id string) error {
+	is, err := s.releases.Observe(s.chart)
+	if err != nil {
+		return s.explain(err, "look for "+s.chart)
+	}
+	if c.principalID == "" {
+		if err := sameHub(peerOf(is.Values), id); err != nil {
+			return err
+		}
+		if peerOf(is.Values) == "" {
+			c.principalID = id
+		}
+	}
+	if c.principal == "" && !has(is.Values, "config", "principal", "address") {
+		c.principal = address
+	}
+	return nil
+}
+
+// fromSameHub refuses a file of another hub than that of the agent that is there.
+func (c *spokeCommand) fromSameHub(s *side, id string) error {
+	is, err := s.releases.Observe(s.chart)
+	if err != nil {
+		return s.explain(err, "look for "+s.chart)
+	}
+	return sameHub(peerOf(is.Values), id)
+}
+
+// sameHub refuses to have an agent be told of a principal when it is told of one of another trust domain;
+// empty for none.
+func sameHub(was, is string) error {
+	if was == "" || is == "" {
+		return nil
+	}
+	before, err := identity.ParseID(was)
+	if err != nil {
+		return fmt.Errorf("config.principal.spiffe_ids of the agent that is there: %w", err)
+	}
+	now, err := identity.ParseID(is)
+	if err != nil || before.TrustDomain() == now.TrustDomain() {
+		return err
+	}
+	return fmt.Errorf("the agent there is of another hub, whose principal is %s, and that of this one is %s: is it the right --context"+
+		" and --hub-context? To move the spoke, remove the agent first by \"agentctl spoke uninstall\"", was, is)
+}
+
+// peerOf returns whom the agent with such values is to meet, the first of them; "" for no one.
+func peerOf(values map[string]any) string {
+	config, _ := values["config"].(map[string]any)
+	principal, _ := config["principal"].(map[string]any)
+	ids, _ := principal["spiffe_ids"].([]any)
+	if len(ids) == 0 {
+		return ""
+	}
+	id, _ := ids[0].(string)
+	return id
 }
 
 // register registers the agent with the hub, if it is not.
@@ -374,83 +427,4 @@ func (c *spokeCommand) valuesOf(agent *v1alpha1.Agent) map[string]any {
 		delete(of, "spiffe_ids")
 	}
 	return values
-}
-
-// NewHubUninstallCommand returns `agentctl hub uninstall`.
-func NewHubUninstallCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
-	return newUninstallCommand(std, conn, charts.Principal, "principal")
-}
-
-func newUninstallCommand(std cli.Streams, conn *cli.Connection, chart, what string) *cobra.Command {
-	var yes bool
-	var timeout time.Duration
-	cmd := &cobra.Command{
-		Use:   "uninstall",
-		Short: "Remove the " + what + ", and say what stays",
-		Long: "Remove what the chart " + chart + " installed. Applications and their workloads stay as they\n" +
-			"are, on hub and spokes, and so do Agents, their definition, and what is registered with SPIRE\n" +
-			"(\"agentctl identity revoke\"). On the hub argocd-server gets the Redis back that it had.",
-		Args: cli.None,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s := &side{std: std, conn: conn, chart: chart, namespace: conn.Namespace}
-			if err := s.connect(); err != nil {
-				return err
-			}
-			return s.uninstall(cmd.Context(), yes, timeout)
-		},
-	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait until it is gone")
-	cli.Register(cmd, "timeout", cobra.NoFileCompletions)
-	return cmd
-}
-
-// uninstall removes the release, if a person agrees.
-func (s *side) uninstall(ctx context.Context, yes bool, timeout time.Duration) error {
-	is, err := s.releases.Observe(s.chart)
-	if err != nil {
-		return s.explain(err, "look for "+s.chart)
-	}
-	if is.Revision == 0 {
-		return s.say("%s is not installed in namespace %s", s.chart, s.namespace)
-	}
-	objects, err := byName(is.Manifest)
-	if err != nil {
-		return err
-	}
-	question := fmt.Sprintf("%s %s and its %d objects will be removed from namespace %s; Applications and workloads, Agents, and"+
-		" what is registered with SPIRE stay. Go on?",
-		is.Chart, is.Version, len(objects), s.namespace)
-	agreed, err := cli.Consent(s.std, yes, question)
-	if err != nil {
-		return fmt.Errorf("uninstall %s: %w", s.chart, err)
-	}
-	if !agreed {
-		return s.say("nothing was removed")
-	}
-	err = s.alone(ctx, func(ctx context.Context) error {
-		if s.chart == charts.Principal {
-			if err := s.restoreServer(ctx, is.Values, timeout); err != nil {
-				return err
-			}
-		}
-		done, err := s.releases.Remove(s.chart, timeout)
-		if err != nil {
-			return s.explain(err, "uninstall "+s.chart)
-		}
-		if done.Kept != "" {
-			if err := s.say("%s", done.Kept); err != nil {
-				return err
-			}
-		}
-		return s.say("%s is removed from namespace %s", s.chart, s.namespace)
-	})
-	if err != nil {
-		return err
-	}
-	err = s.client.CoordinationV1().Leases(s.namespace).Delete(ctx, leaseName, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return s.explain(err, "remove Lease "+leaseName)
-	}
-	return nil
 }

@@ -1,0 +1,264 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/cli/values"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/argomesh/argomesh/charts"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/federation"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/manifests"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
+	"github.com/argomesh/argomesh/mesh/spire"
+)
+
+// What --with may name.
+const (
+	withSPIRE  = "spire"
+	withArgoCD = "argocd"
+)
+
+// with is what of others an install brings where it is not there.
+type with struct {
+	names     []string
+	manifests string
+	spire     values.Options // of its chart
+}
+
+func (w *with) addFlags(cmd *cobra.Command) {
+	known := []string{withSPIRE, withArgoCD}
+	cmd.Flags().StringSliceVar(&w.names, "with", nil,
+		"bring what is not there: "+strings.Join(known, ",")+"; what is there already is left as it is")
+	cmd.Flags().StringVar(&w.manifests, "manifests", "",
+		"folder or https URL with the archives of \"make manifests\", for --with (default those in agentctl)")
+	cmd.Flags().StringArrayVar(&w.spire.ValueFiles, "spire-values", nil,
+		"YAML file with values of the chart argomesh-spire, for --with spire; may be repeated, and is kept, as values are")
+	cli.Register(cmd, "with", cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// check refuses what is not known, and what does not go with it.
+func (w *with) check(outputDir string) error {
+	for _, name := range w.names {
+		if name != withSPIRE && name != withArgoCD {
+			return fmt.Errorf("--with %s: it is %s or %s", name, withSPIRE, withArgoCD)
+		}
+	}
+	if len(w.spire.ValueFiles) > 0 && !w.has(withSPIRE) {
+		return errors.New("--spire-values: --with spire is missing")
+	}
+	if len(w.names) > 0 && outputDir != "" {
+		return errors.New("--with brings what is not there to the cluster, and --output-dir writes nothing to it: leave one out")
+	}
+	return nil
+}
+
+func (w *with) has(name string) bool { return slices.Contains(w.names, name) }
+
+// extra is one thing of others, as a release of Helm.
+type extra struct {
+	title     string // for people
+	resource  schema.GroupVersionResource
+	namespace string
+	labels    map[string]string // of the namespace, if it is made
+	desired   release.Desired
+	// fixed is the value that a release keeps for as long as it lives, since all that is there hangs on it.
+	fixed string
+	waits []workload
+}
+
+// bring installs what --with names and is not there, or is there since an agentctl brought it, and waits
+// for it. missing says that a dry run cannot go on, since what comes next needs it.
+func bring(ctx context.Context, s *side, o *options, role argocd.Role, trustDomain string) (missing bool, err error) {
+	var extras []extra
+	if o.with.has(withSPIRE) {
+		e, err := spireExtra(ctx, &o.with, trustDomain)
+		if err != nil {
+			return false, err
+		}
+		extras = append(extras, e)
+	}
+	if o.with.has(withArgoCD) {
+		e, err := argoCDExtra(ctx, o.with.manifests, role, s.namespace)
+		if err != nil {
+			return false, err
+		}
+		extras = append(extras, e)
+	}
+	for _, e := range extras {
+		lacks, err := bringOne(ctx, s, o, e)
+		if err != nil {
+			return missing, fmt.Errorf("--with: %w", err)
+		}
+		missing = missing || lacks
+	}
+	if missing {
+		return true, s.say("what is installed beside that cannot be tried before it is there")
+	}
+	return false, nil
+}
+
+// bringOne brings one thing; missing says that a dry run did not.
+func bringOne(ctx context.Context, s *side, o *options, e extra) (missing bool, err error) {
+	at := &side{std: s.std, conn: s.conn, chart: e.desired.Name, namespace: e.namespace}
+	if err := at.connect(); err != nil {
+		return false, err
+	}
+	is, err := at.releases.Observe(e.desired.Name)
+	if err != nil {
+		return false, s.explain(err, "look for "+e.desired.Name)
+	}
+	served, err := cli.Serves(s.client.Discovery(), e.resource)
+	if err != nil {
+		return false, s.explain(err, "look for "+e.title)
+	}
+	if served && is.Revision == 0 {
+		return false, s.say("%s is there (its resource %s): it is left as it is", e.title, e.resource.GroupResource())
+	}
+	if was, to := is.Values[e.fixed], e.desired.Values[e.fixed]; was != nil && was != to {
+		return false, fmt.Errorf("%s is there with %s %v, and is not changed to %v: is it the right --context? To have it so,"+
+			" remove it first by \"helm uninstall %s -n %s\"", e.title, e.fixed, was, to, e.desired.Name, e.namespace)
+	}
+	dryRun := o.dryRun.Value != cli.DryRunNone
+	made, err := ensureNamespace(ctx, at, e.labels, dryRun)
+	if err != nil {
+		return false, err
+	}
+	e.desired.Force = o.force
+	if made && dryRun {
+		return true, s.say("%s would be installed there", e.title)
+	}
+	err = at.installRelease(ctx, o, e.desired, e.waits)
+	return dryRun && is.Revision == 0, err
+}
+
+// installRelease has a release be as desired, and its workloads be ready.
+func (s *side) installRelease(ctx context.Context, o *options, d release.Desired, waits []workload) error {
+	plan, err := s.prepare(ctx, o, d)
+	if err != nil {
+		return err
+	}
+	if o.dryRun.Value != cli.DryRunNone {
+		return s.show(plan)
+	}
+	if plan.Act != release.Keep {
+		if err := s.apply(ctx, d); err != nil {
+			return err
+		}
+	}
+	for _, w := range waits {
+		if err := s.waitReady(ctx, w, o.timeout); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ensureNamespace makes the namespace of this side, if it is not there.
+func ensureNamespace(ctx context.Context, s *side, labels map[string]string, dryRun bool) (made bool, err error) {
+	namespaces := s.client.CoreV1().Namespaces()
+	_, err = namespaces.Get(ctx, s.namespace, metav1.GetOptions{})
+	if err == nil {
+		return false, nil
+	}
+	if !apierrors.IsNotFound(err) {
+		return false, s.explain(err, "look at namespace "+s.namespace)
+	}
+	opts := metav1.CreateOptions{FieldManager: "agentctl"}
+	how := ""
+	if dryRun {
+		opts.DryRun, how = []string{metav1.DryRunAll}, " (server dry run)"
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace, Labels: labels}}
+	_, err = namespaces.Create(ctx, namespace, opts)
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return false, s.explain(err, "create namespace "+s.namespace)
+	}
+	return true, s.say("namespace %s created%s", s.namespace, how)
+}
+
+// spireExtra is SPIRE for a cluster.
+func spireExtra(ctx context.Context, w *with, trustDomain string) (e extra, err error) {
+	if trustDomain == "" {
+		return e, errors.New("--trust-domain is missing: that of the SPIRE that --with brings")
+	}
+	set, err := manifests.Open(ctx, manifests.SPIREControllerManager, w.manifests)
+	if err != nil {
+		return e, err
+	}
+	folder, err := charts.Open(charts.SPIRE)
+	if err != nil {
+		return e, err
+	}
+	given, err := w.spire.MergeValues(nil)
+	if err != nil {
+		return e, fmt.Errorf("--spire-values: %w", err)
+	}
+	definitions := map[string][]byte{}
+	for name, file := range set.Files {
+		if base, is := strings.CutPrefix(name, "crds/"); is {
+			objects, err := release.Objects(string(file))
+			if err != nil {
+				return e, err
+			}
+			if definitions["templates/"+base], err = manifests.Template(objects); err != nil {
+				return e, err
+			}
+		}
+	}
+	return extra{
+		title: "SPIRE", resource: spire.Resource(spire.ClusterSPIFFEIDKind), namespace: federation.Namespace,
+		labels: map[string]string{"pod-security.kubernetes.io/enforce": "privileged"},
+		desired: release.Desired{
+			Name: charts.SPIRE, Chart: folder, Further: definitions,
+			Values: loader.MergeMaps(given, map[string]any{"trustDomain": trustDomain}),
+		},
+		fixed: "trustDomain",
+		waits: []workload{{statefulSet, charts.SPIRE + "-server"}, {daemonSet, charts.SPIRE + "-agent"}},
+	}, nil
+}
+
+// argoCDExtra is Argo CD for a role.
+func argoCDExtra(ctx context.Context, from string, role argocd.Role, namespace string) (e extra, err error) {
+	set, err := manifests.Open(ctx, manifests.ArgoCD, from)
+	if err != nil {
+		return e, err
+	}
+	objects, err := argocd.StockObjects(set, role, namespace)
+	if err != nil {
+		return e, err
+	}
+	chart, err := argocd.StockChart(set.Version, objects)
+	if err != nil {
+		return e, err
+	}
+	return extra{
+		title: "Argo CD " + set.Version, resource: cli.ApplicationResource, namespace: namespace,
+		desired: release.Desired{
+			Name: argocd.Stock, Further: chart, Values: map[string]any{"role": role.String()},
+		},
+		fixed: "role", waits: workloadsOf(objects),
+	}, nil
+}
+
+// workloadsOf returns those of the objects that have pods.
+func workloadsOf(objects []*unstructured.Unstructured) (out []workload) {
+	for _, o := range objects {
+		if slices.Contains([]string{deployment, statefulSet, daemonSet}, o.GetKind()) {
+			out = append(out, workload{o.GetKind(), o.GetName()})
+		}
+	}
+	return out
+}
