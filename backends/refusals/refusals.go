@@ -17,9 +17,10 @@ const (
 	// again. The peer tries a parked entry every six minutes at least, and says nothing
 	// Of one that is gone and that we never held.
 	refusalMemory = 15 * time.Minute
-	// maxRefusals bounds the refusals that are remembered, since a peer can invent
-	// entries.
-	maxRefusals = 1 << 16
+	// MaxRefusals bounds the refusals that are remembered, since a peer can invent entries:
+	// with the names and the text of each they take about 6 MiB. The peer still learns of one
+	// beyond, but this side shows it only once there is room.
+	MaxRefusals = 1 << 13
 )
 
 // Refusals are the entries of the peer that this side's API server did not take
@@ -72,7 +73,7 @@ func (r Refusals) Note(e stream.Event, refusal *stream.Refusal, now time.Time) {
 		delete(r, e.Key) // taken, or soon
 		return
 	}
-	if _, known := r[e.Key]; !known && len(r) >= maxRefusals {
+	if _, known := r[e.Key]; !known && len(r) >= MaxRefusals {
 		return
 	}
 	r[e.Key] = refusedEntry{refusal: *refusal, version: e.Version, at: now}

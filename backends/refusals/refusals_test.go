@@ -69,7 +69,7 @@ func TestRefusalIsFreed(t *testing.T) {
 
 // TestRefusalsHaveALimit: a peer can invent entries.
 func TestRefusalsHaveALimit(t *testing.T) {
-	const most = 1 << 16
+	const most = refusals.MaxRefusals
 	r, now := refusals.Refusals{}, time.Unix(1000, 0)
 	for i := range most + 10 {
 		r.Note(event(fmt.Sprint(i)), &stream.Refusal{Kind: stream.RefusalInvalid}, now)

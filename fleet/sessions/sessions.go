@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
@@ -53,8 +52,7 @@ type agentSession struct {
 	spoke *stream.SpokeInfo
 	// forgotten says that the agent is no longer registered.
 	forgotten bool
-	// parkedSince keeps when an entry was first seen parked.
-	parkedSince map[stream.EntryKey]time.Time
+	parked    parkedSince
 }
 
 // New returns those of a process that no agent is connected to yet. replica names it.
@@ -74,7 +72,7 @@ func (s *Sessions) Open(session server.Session) (closed func()) {
 	defer s.mu.Unlock()
 	a := s.agents[name]
 	if a == nil {
-		a = &agentSession{parkedSince: map[stream.EntryKey]time.Time{}}
+		a = &agentSession{}
 		s.agents[name] = a
 	}
 	now := time.Now()
@@ -117,7 +115,7 @@ func (s *Sessions) Refuse(uid types.UID, r server.Refusal) {
 	defer s.mu.Unlock()
 	a := s.agents[r.Agent]
 	if a == nil {
-		a = &agentSession{parkedSince: map[stream.EntryKey]time.Time{}}
+		a = &agentSession{}
 		s.agents[r.Agent] = a
 	}
 	a.forgotten = false
@@ -189,13 +187,16 @@ func (a *agentSession) connection() string {
 func (s *Sessions) Count(name identity.AgentName, local func(stream.EntryKey) (stream.ResourceKey, bool),
 	stats mirror.Stats, elsewhere controller.ChildrenElsewhere, left *v1alpha1.AgentBudget) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	a := s.agents[name]
+	s.mu.Unlock()
 	if a == nil {
 		return
 	}
-	now := time.Now()
-	before, parked := a.info, false
+	// Others need not wait for a long list.
+	objects, parked := a.parked.objects(local, stats.Parked, time.Now())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := a.info
 	if stats.HistoryChecked {
 		a.info.History = fleet.SessionHistory{
 			Broken: stats.Withheld.Broken, Stored: stats.Stored, Begin: stats.Begin, Replaces: stats.Replaces,
@@ -210,24 +211,7 @@ func (s *Sessions) Count(name identity.AgentName, local func(stream.EntryKey) (s
 	}
 	a.info.BudgetKnown, a.info.OverBudget, a.info.Budget = true, overBudget(stats), left
 	a.info.Shortened = shortened(local, stats.Dropped)
-	a.info.Elsewhere, a.info.Parked = elsewhere, nil
-	for entry, refusal := range stats.Parked {
-		since, known := a.parkedSince[entry]
-		if !known {
-			since, parked = now, true
-			a.parkedSince[entry] = now
-		}
-		a.info.Parked = append(a.info.Parked, v1alpha1.ParkedObject{
-			Kind: string(entry.Collection.Kind()), Namespace: namespaceOf(local, entry), Name: entry.Name,
-			Reason: reasonOf(refusal.Kind), Message: refusal.Message, Since: metav1.NewTime(since),
-		})
-	}
-	for entry := range a.parkedSince {
-		if _, still := stats.Parked[entry]; !still {
-			delete(a.parkedSince, entry)
-			parked = true
-		}
-	}
+	a.info.Elsewhere, a.info.Parked = elsewhere, objects
 	if parked || !before.BudgetKnown || !reflect.DeepEqual(a.info.OverBudget, before.OverBudget) ||
 		a.info.Counts != before.Counts || a.info.History != before.History || a.info.Spent != before.Spent ||
 		a.info.Elsewhere != before.Elsewhere || a.info.HeldUnknown != before.HeldUnknown ||

@@ -69,6 +69,7 @@ type channel struct {
 // received is what has come.
 type received struct {
 	data  [][]byte
+	size  int   // bytes of data
 	grant int   // bytes the peer may still send
 	taken int   // bytes read and not yet credited
 	end   error // what a read returns after data; nil: more may come
@@ -175,6 +176,7 @@ func (c *channel) takeData(data []byte) error {
 	if c.local {
 		return nil // no one reads it
 	}
+	c.in.size += len(data)
 	if last := len(c.in.data) - 1; last >= 0 && len(data) < smallData && len(c.in.data[last])+len(data) <= maxData {
 		c.in.data[last] = append(c.in.data[last], data...)
 	} else {
@@ -241,8 +243,17 @@ func (c *channel) finish(err error) {
 // revoke finishes the stream for a failure after which nothing that it brought may
 // be read.
 func (c *channel) revoke(err error) {
-	c.in.data, c.in.end = nil, err
+	c.in.data, c.in.size, c.in.end = nil, 0, err
 	c.finish(err)
+}
+
+// overrun ends the stream since more waits to be read than may, of all streams of the peer.
+func (c *channel) overrun() {
+	if c.side == stream.Spoke {
+		c.closeWith(ReasonBusy)
+		return
+	}
+	c.revoke(errOverrun)
 }
 
 // acquire takes a spare stream for a dial, and reports whether it is one still.
@@ -299,7 +310,7 @@ func (c *channel) shut() {
 		return
 	}
 	c.local = true
-	c.in.data, c.in.taken = nil, 0
+	c.in.data, c.in.size, c.in.taken = nil, 0, 0
 	if c.out.closeState == notDue {
 		c.out.closeState = due
 	}
@@ -356,6 +367,7 @@ func (c *channel) consume(b []byte) (n int) {
 			}
 		}
 	}
+	in.size -= n
 	if in.taken += n; in.taken >= creditStep && !in.fin && !c.peer && c.out.closeState == notDue {
 		c.out.credit += in.taken
 		in.grant += in.taken

@@ -201,6 +201,9 @@ const (
 	ReasonFailed Reason = "failed"
 	// ReasonStopping says that the agent stops.
 	ReasonStopping Reason = "stopping"
+	// ReasonBusy says that more of the hub waits at the agent, unread by its services, than
+	// the agent keeps.
+	ReasonBusy Reason = "busy"
 	// ReasonUnknown stands for one of an agent newer than we are.
 	ReasonUnknown Reason = "unknown"
 )
@@ -208,7 +211,7 @@ const (
 // Reasons lists every reason.
 func Reasons() []Reason {
 	return []Reason{ReasonUnsupported, ReasonDenied, ReasonUnreachable, ReasonTimeout, ReasonFailed, ReasonStopping,
-		ReasonUnknown}
+		ReasonBusy, ReasonUnknown}
 }
 
 // parseReason maps what it does not know to ReasonUnknown.

@@ -55,6 +55,7 @@ type Conn struct {
 	lastReceived time.Time     // when the peer was last heard
 	sending      bool          // a goroutine is at it
 	bytes        counters
+	unread       int // bytes of Hooks.Unread that are ours
 	readBy       deadline
 	writeBy      deadline
 	timers       timers
@@ -73,6 +74,8 @@ type hooks struct {
 	Spent func()
 	// Spend is called for each chunk that comes. Nil at the spoke.
 	Spend func()
+	// Unread bounds what has come and is not read. Nil means that the window does.
+	Unread *Unread
 }
 
 // counters count the bytes of a connection; nil until they are known.
@@ -125,6 +128,7 @@ func (c *Conn) locked(f func(*channel)) {
 // follow does what follows from calls of the channel, and sends what is to be sent. mu is
 // held.
 func (c *Conn) follow() {
+	c.countUnread()
 	e := c.ch.pendingEffects
 	c.ch.pendingEffects = effects{}
 	if e.answered {
@@ -151,6 +155,18 @@ func (c *Conn) follow() {
 		c.Hooks.finished(c.ch.err)
 	}
 	c.send()
+}
+
+// countUnread counts what has come and is not read, and ends the stream where that is too
+// much. mu is held.
+func (c *Conn) countUnread() {
+	for c.Hooks.Unread != nil && c.unread != c.ch.in.size {
+		more := c.ch.in.size - c.unread
+		c.unread += more
+		if !c.Hooks.Unread.add(int64(more)) {
+			c.ch.overrun()
+		}
+	}
 }
 
 // tick sends a heartbeat.

@@ -34,6 +34,8 @@ var (
 	errFinished = errors.New("write after the end was written")
 	// ErrRetired: the stream ended before it was opened.
 	ErrRetired = errors.New("the stream ended before it was used")
+	// errOverrun: of all streams of the agent more waits to be read than may.
+	errOverrun = fmt.Errorf("too much of what the agent sent waits to be read: %w", stream.ErrUnavailable)
 	// errLinger: the peer did not answer to the end.
 	errLinger = errors.New("the other end did not close in time")
 )
@@ -66,6 +68,8 @@ func (e *ServiceError) Error() string {
 		return side + " lost its connection to its " + service
 	case ReasonStopping:
 		return side + " stops"
+	case ReasonBusy:
+		return side + " holds as much as it takes that its services have not read"
 	}
 	return side + " does not serve its " + service
 }

@@ -12,6 +12,8 @@ type Metrics struct {
 	Connections *prometheus.GaugeVec
 	bytes       *prometheus.CounterVec
 	Violations  *prometheus.CounterVec
+	unread      prometheus.Gauge
+	overruns    prometheus.Counter
 }
 
 // NewMetrics registers nothing: see Collectors.
@@ -30,6 +32,13 @@ func NewMetrics() Metrics {
 			Name: "argomesh_tunnel_violations_total",
 			Help: "Streams of the tunnel that ended since the peer broke the protocol, by how.",
 		}, []string{"kind"}),
+		unread: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "argomesh_tunnel_unread_bytes", Help: "Bytes that came through the tunnel and wait to be read.",
+		}),
+		overruns: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "argomesh_tunnel_overruns_total",
+			Help: "Streams of the tunnel that ended since more waited to be read than may.",
+		}),
 	}
 	for _, v := range stream.Violations() {
 		m.Violations.WithLabelValues(string(v)) // so that the first one is seen as a change
@@ -39,7 +48,7 @@ func NewMetrics() Metrics {
 
 // Collectors are what is to be registered.
 func (m Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.Spare, m.Connections, m.bytes, m.Violations}
+	return []prometheus.Collector{m.Spare, m.Connections, m.bytes, m.Violations, m.unread, m.overruns}
 }
 
 // Received counts the bytes of a service that come through the tunnel.

@@ -78,7 +78,12 @@ type Acceptor struct {
 	metrics *acceptorMetrics
 	// logged bounds what a hub can write to our log.
 	logged zerolog.Sampler
+	unread *tunnel.Unread
 }
+
+// maxUnread bounds the bytes of the hub, in its streams, that the services of the spoke have
+// not read: a fourth of what the windows of 1,024 streams allow.
+const maxUnread = 64 << 20
 
 // New checks cfg and starts nothing.
 func New(cfg Config) (*Acceptor, error) {
@@ -115,7 +120,10 @@ func New(cfg Config) (*Acceptor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tunnel acceptor: %w", err)
 	}
-	return &Acceptor{cfg: cfg, metrics: m, logged: &zerolog.BurstSampler{Burst: 20, Period: time.Second}}, nil
+	return &Acceptor{
+		cfg: cfg, metrics: m, logged: &zerolog.BurstSampler{Burst: 20, Period: time.Second},
+		unread: tunnel.NewUnread(maxUnread, nil, m.Metrics),
+	}, nil
 }
 
 // Run keeps streams open, again and again, until ctx is done, and returns nil when

@@ -60,6 +60,14 @@ type Config struct {
 // aChunk is about how long a chunk has us compute until it is where it goes.
 const aChunk = 20 * time.Microsecond
 
+// What the streams of one agent, and of all, may have brought that is not read. Each agent has
+// the first freeUnread, whatever the others have.
+const (
+	maxUnread    = 64 << 20
+	maxAllUnread = 256 << 20
+	freeUnread   = 4 << 20
+)
+
 // reserved is how many streams each agent may have whatever the others have.
 const reserved = 4
 
@@ -70,6 +78,7 @@ type Dialer struct {
 	metrics *dialerMetrics
 	// logged bounds what an agent can write to our log.
 	logged *call.Pace
+	unread *tunnel.Common
 
 	mu      sync.Mutex // guards what follows
 	agents  map[identity.AgentName]*pool
@@ -83,6 +92,7 @@ const replacement = time.Second
 
 // pool is the streams of one agent. Dialer.mu guards it.
 type pool struct {
+	unread  *tunnel.Unread
 	open    int
 	idle    []*tunnel.Conn // the newest last
 	waiting []*wait        // the oldest first
@@ -115,7 +125,8 @@ func New(cfg Config) (*Dialer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tunnel dialer: %w", err)
 	}
-	return &Dialer{cfg: cfg, metrics: m, agents: map[identity.AgentName]*pool{}, logged: call.NewPace(1, 20)}, nil
+	return &Dialer{cfg: cfg, metrics: m, agents: map[identity.AgentName]*pool{}, logged: call.NewPace(1, 20),
+		unread: tunnel.NewCommon(maxAllUnread, freeUnread)}, nil
 }
 
 // Register adds the service by which agents offer streams to r, whose callers come
@@ -283,7 +294,7 @@ func (d *Dialer) join(agent identity.AgentName) (first bool, err error) {
 	p := d.agents[agent]
 	first = p == nil
 	if first {
-		p = &pool{}
+		p = &pool{unread: tunnel.NewUnread(maxUnread, d.unread, d.metrics.Metrics)}
 	}
 	if p.open >= d.cfg.MaxStreams || p.open >= reserved && d.beyond >= d.cfg.MaxTotalStreams {
 		return false, call.ErrBusy
@@ -298,6 +309,13 @@ func (d *Dialer) join(agent identity.AgentName) (first bool, err error) {
 	}
 	d.agents[agent] = p
 	return first, nil
+}
+
+// unreadOf is the bound of an agent that has joined.
+func (d *Dialer) unreadOf(agent identity.AgentName) *tunnel.Unread {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.agents[agent].unread
 }
 
 // addIdle makes a stream that has joined a spare one, or gives it to a dial that
@@ -448,6 +466,7 @@ func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 	if d.cfg.Quota != nil {
 		c.Hooks.Spend = func() { d.cfg.Quota.Spend(caller.Agent.Name, aChunk) }
 	}
+	c.Hooks.Unread = d.unreadOf(c.Agent)
 	c.Greet(proof)
 	go c.Receive() // ends with the call
 	d.addIdle(c)
