@@ -36,6 +36,9 @@ func (ap *appEvents) say() {
 		ap.relay.Drop() // from before this connection
 		return
 	}
+	if ap.relay.Len() == 0 {
+		return
+	}
 	m := ap.relay.Next(time.Now(), func(app stream.ResourceKey) (string, bool) {
 		namespace, ours := ap.rules.OnWire(app.Namespace)
 		o := ap.view.Current(app)
@@ -93,6 +96,8 @@ func (ap *appEvents) show() {
 	switch {
 	case ap.rules.Side != stream.Hub || ap.session == nil:
 		return
+	case ap.relay.Len() == 0: // nearly always
+		return
 	case worker.Closed(ap.session.Withdrawn):
 		ap.relay.Drop()
 		return
@@ -114,7 +119,7 @@ func (ap *appEvents) show() {
 // something else happens.
 func (ap *appEvents) due() time.Time {
 	switch {
-	case ap.session == nil:
+	case ap.session == nil || ap.relay.Len() == 0:
 		return time.Time{}
 	case ap.rules.Side == stream.Spoke:
 		return ap.relay.Due(time.Now(), len(ap.session.queue) > 0)

@@ -185,7 +185,8 @@ func (l *loop) next() (chan<- stream.Message, stream.Message) {
 
 // sleep is the time until something is due; an hour when nothing is.
 func (l *loop) sleep() time.Duration {
-	due := time.Now().Add(time.Hour)
+	now := time.Now()
+	due := now.Add(time.Hour)
 	if next := l.link.Next(); !next.IsZero() && next.Before(due) {
 		due = next
 		if l.session != nil && len(l.session.queue) > 0 && l.ticked.Add(stallTime).After(due) {
@@ -201,7 +202,7 @@ func (l *loop) sleep() time.Duration {
 	if next := l.events.due(); !next.IsZero() && next.Before(due) {
 		due = next
 	}
-	return max(time.Until(due), 0)
+	return max(due.Sub(now), 0)
 }
 
 // catchUp looks at all that the cache has come to show.
