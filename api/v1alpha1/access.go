@@ -33,7 +33,7 @@ type AgentAccess struct {
 	// EphemeralContainers allows adding containers to a running pod.
 	// +optional
 	EphemeralContainers bool `json:"ephemeralContainers,omitempty"`
-	// Nodes allows access to nodes; changing them needs writes too.
+	// Nodes allows access to nodes; changing them needs writes too, their proxy proxy and exec.
 	// +optional
 	Nodes bool `json:"nodes,omitempty"`
 

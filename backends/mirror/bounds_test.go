@@ -1,6 +1,7 @@
 package mirror_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"strings"
 	"testing"
@@ -126,6 +127,26 @@ func TestSizeOfObjectsIsBound(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSecretsCountForAll: repositories take of what a hub may keep on a spoke, as Applications do.
+func TestSecretsCountForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const secrets, most = 5, 2
+		r := newRig(t, options{hub: allKinds, spoke: allKinds, configure: bounding(stream.Spoke, bounds.Bounds{TotalBytes: 11_000})})
+		r.project("a", true)
+		for i := range secrets {
+			encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+			r.put(r.hub, stream.Secret, fmt.Sprint("repository-", i), m{"labels": m{"argocd.argoproj.io/secret-type": "repository"}}, m{"data": m{
+				"url": encode(fmt.Sprint("https://git.example/", i)), "project": encode("a"), "password": encode(strings.Repeat("p", 3_000)),
+			}})
+		}
+		r.connect()
+		pass(time.Minute)
+		if got, parked := len(r.secrets()), r.overLimits(r.spoke); got != most || parked != secrets-most {
+			t.Errorf("%d are there and %d parked, want %d and %d", got, parked, most, secrets-most)
+		}
+	})
 }
 
 // TestAnObjectGrowsNoFurtherThanItMay: what is shown stays as it is when it would become

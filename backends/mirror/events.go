@@ -29,14 +29,11 @@ func (ap *appEvents) observe(uid string, e appevents.Event) {
 
 // say queues the events that may be told now; called when nothing else is to be sent.
 func (ap *appEvents) say() {
-	if ap.rules.Side != stream.Spoke {
+	if ap.rules.Side != stream.Spoke || ap.relay.Len() == 0 {
 		return
 	}
 	if !ap.session.peer.ShowsEvents {
 		ap.relay.Drop() // from before this connection
-		return
-	}
-	if ap.relay.Len() == 0 {
 		return
 	}
 	m := ap.relay.Next(time.Now(), func(app stream.ResourceKey) (string, bool) {
@@ -94,9 +91,7 @@ func (ap *appEvents) shows(key stream.ResourceKey) bool {
 // show has an event written on the hub, if one may be.
 func (ap *appEvents) show() {
 	switch {
-	case ap.rules.Side != stream.Hub || ap.session == nil:
-		return
-	case ap.relay.Len() == 0: // nearly always
+	case ap.rules.Side != stream.Hub || ap.session == nil || ap.relay.Len() == 0:
 		return
 	case worker.Closed(ap.session.Withdrawn):
 		ap.relay.Drop()

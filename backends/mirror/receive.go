@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -119,7 +118,7 @@ func (l *loop) carryOut(in link.Input) {
 			case a.Cause == link.CauseProtocol:
 				l.breach(a.Violation)
 			default:
-				l.end("", errors.New(string(a.Cause)))
+				l.end("", a.Cause.Err())
 			}
 			return
 		}

@@ -33,7 +33,7 @@ const memoryConfigMap = agentconfig.Name
 
 // Keys of its data.
 const (
-	memoryHub      = "hub"
+	memoryHub      = agentconfig.HubKey
 	memoryID       = "id"
 	memoryToken    = "token"
 	memoryRevision = "revision"

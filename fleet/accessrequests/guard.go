@@ -19,8 +19,8 @@ func GuardName(namespace string) string { return "argomesh-access-requests." + n
 // guardSettles is how long API servers may take until all of them apply a new policy.
 const guardSettles = 5 * time.Second
 
-// Validations are those of the policy: a request names the user of the call that creates it. A
-// request cannot be changed, as its definition says, so no other call is looked at.
+// Validations are those of the policy: a request names the user of the call that creates it, and
+// can be deleted. It cannot be changed, as its definition says, so no other call is looked at.
 func Validations() []admissionv1.Validation {
 	forbidden := metav1.StatusReasonForbidden
 	same := func(field, none string) admissionv1.Validation {
@@ -31,7 +31,13 @@ func Validations() []admissionv1.Validation {
 			Reason:  &forbidden,
 		}
 	}
-	return []admissionv1.Validation{same("username", "''"), same("uid", "''"), same("groups", "[]"), same("extra", "{}")}
+	return []admissionv1.Validation{
+		same("username", "''"), same("uid", "''"), same("groups", "[]"), same("extra", "{}"),
+		{
+			Expression: "!has(object.metadata.finalizers) || object.metadata.finalizers.size() == 0",
+			Message:    "metadata.finalizers is set: a request goes when its time is over", Reason: &forbidden,
+		},
+	}
 }
 
 // CheckGuard returns since when a policy and its binding have an API server say who made a request,

@@ -65,6 +65,9 @@ func TestCheckGuard(t *testing.T) {
 		"a rule that is another": {func(p *admissionv1.ValidatingAdmissionPolicy, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
 			p.Spec.Validations[2].Expression += " || true"
 		}, "lacks the rule"},
+		"finalizers that stay": {func(p *admissionv1.ValidatingAdmissionPolicy, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
+			p.Spec.Validations = p.Spec.Validations[:4]
+		}, "finalizers"},
 		"a failure that passes": {func(p *admissionv1.ValidatingAdmissionPolicy, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
 			ignore := admissionv1.Ignore
 			p.Spec.FailurePolicy = &ignore

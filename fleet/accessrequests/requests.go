@@ -36,6 +36,8 @@ const (
 	// mostWaiting is how many requests wait for an answer; those beyond, which came last, are
 	// deleted without one.
 	mostWaiting = 1000
+	// mostOfOne is how many of them are of one person, so that no one leaves no room to others.
+	mostOfOne = 20
 	// retry is the pause after a request that could not be answered, and sweep that between looks
 	// for those that are to be deleted.
 	retry, sweep = time.Second, 30 * time.Second
@@ -78,6 +80,7 @@ type Requests struct {
 // waiting is what is kept of a request: not what it asks, which is read when it is answered.
 type waiting struct {
 	name    string
+	user    string
 	uid     types.UID
 	created time.Time
 	decided bool
@@ -100,7 +103,10 @@ func New(cfg Config) (*Requests, error) {
 		},
 		Value: func(o *unstructured.Unstructured) (waiting, bool, error) {
 			decision, _, _ := unstructured.NestedString(o.Object, "status", "decision")
-			return waiting{o.GetName(), o.GetUID(), o.GetCreationTimestamp().Time, decision != ""}, true, nil
+			user, _, _ := unstructured.NestedString(o.Object, "spec", "user", "username")
+			// What goes already is in no one's way, however long it takes.
+			return waiting{o.GetName(), user, o.GetUID(), o.GetCreationTimestamp().Time, decision != ""}, o.GetDeletionTimestamp() == nil,
+				nil
 		},
 		Changed: func([]collection.Change[waiting]) { r.changed.Tell() },
 		Readable: func(err error) {
@@ -142,31 +148,46 @@ func (r *Requests) look(ctx context.Context) time.Duration {
 	slices.SortFunc(all, func(a, b waiting) int {
 		return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.name, b.name))
 	})
-	pause, number := sweep, 0
+	pause := sweep
 	defer func() {
 		if pause == sweep { // what fails next is news again
 			r.said = ""
 		}
 	}()
-	for _, w := range all {
-		if ctx.Err() != nil {
-			return pause
-		}
-		if !w.decided {
-			number++
-		}
-		var err error
-		switch old := time.Since(w.created) > kept; {
-		case old || number > mostWaiting:
-			err = r.drop(ctx, w)
-		case !w.decided:
-			err = r.answer(ctx, w)
-		}
-		if r.failed(err) {
-			pause = retry
+	answer, drop := sorted(all, time.Now())
+	for _, do := range []struct {
+		with []waiting
+		what func(context.Context, waiting) error
+	}{{answer, r.answer}, {drop, r.drop}} { // who waits goes first
+		for _, w := range do.with {
+			if ctx.Err() != nil {
+				return pause
+			}
+			if r.failed(do.what(ctx, w)) {
+				pause = retry
+			}
 		}
 	}
 	return pause
+}
+
+// sorted returns which of all requests, the oldest first, are to be answered, and which are to go: what is old, and
+// what is beyond what may wait, of one person or of all.
+func sorted(all []waiting, now time.Time) (answer, drop []waiting) {
+	of := map[string]int{}
+	for _, w := range all {
+		switch {
+		case now.Sub(w.created) > kept:
+			drop = append(drop, w)
+		case w.decided:
+		case of[w.user] == mostOfOne || len(answer) == mostWaiting:
+			drop = append(drop, w)
+		default:
+			of[w.user]++
+			answer = append(answer, w)
+		}
+	}
+	return answer, drop
 }
 
 // failed says once that something does not work; it reports whether it does not.

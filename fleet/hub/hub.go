@@ -29,9 +29,10 @@ const ConfigMap = "argomesh-hub"
 
 // The keys of its data.
 const (
-	uidKey      = "uid"
 	budgetKey   = "budget-bytes"
 	budgetAtKey = "budget-at"
+	// UIDKey is the UID of the hub, by which agents know it.
+	UIDKey = "uid"
 	// MappingKey is a [Mapping].
 	MappingKey = "mapping"
 	// DefaultProjectKey is a [DefaultProject].
@@ -279,7 +280,7 @@ func (k Store) create(ctx context.Context) error {
 			"name": ConfigMap, "namespace": k.Namespace,
 			"labels": map[string]any{"app.kubernetes.io/part-of": "argomesh"},
 		},
-		"data": map[string]any{uidKey: made.UID, DefaultProjectKey: string(made.DefaultProject),
+		"data": map[string]any{UIDKey: made.UID, DefaultProjectKey: string(made.DefaultProject),
 			MappingKey: string(made.Mapping)},
 	}}, metav1.CreateOptions{FieldManager: fieldManager})
 	if err != nil && !apierrors.IsAlreadyExists(err) { // else another principal was faster: its is read
@@ -307,10 +308,10 @@ func (k Store) maps() dynamic.ResourceInterface {
 }
 
 func (k Store) parse(o *unstructured.Unstructured) (Hub, error) {
-	uid, _, _ := unstructured.NestedString(o.Object, "data", uidKey)
+	uid, _, _ := unstructured.NestedString(o.Object, "data", UIDKey)
 	if uid == "" {
 		return Hub{}, fmt.Errorf("ConfigMap %s/%s has no data.%s: delete it to give the hub a new identity", k.Namespace,
-			ConfigMap, uidKey)
+			ConfigMap, UIDKey)
 	}
 	kept := Hub{UID: uid, Common: commonOf(o)}
 	text := func(key string) string { s, _, _ := unstructured.NestedString(o.Object, "data", key); return s }

@@ -144,7 +144,10 @@ func (s *Source) GetJWTBundleForTrustDomain(td spiffeid.TrustDomain) (*jwtbundle
 type jwtWatcher struct{ source *Source }
 
 // OnJWTBundlesUpdate takes over a whole new state.
-func (w jwtWatcher) OnJWTBundlesUpdate(next *jwtbundle.Set) { w.source.holdJWT(next, true) }
+func (w jwtWatcher) OnJWTBundlesUpdate(next *jwtbundle.Set) {
+	withoutUnusableJWT(w.source, next)
+	w.source.holdJWT(next, true)
+}
 
 // OnJWTBundlesWatchError notes why there is no news. As with the rest, only the
 // answer that this process has no identity takes anything away.

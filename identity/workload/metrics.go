@@ -24,6 +24,7 @@ type metrics struct {
 	tokens            *prometheus.CounterVec
 	tokenNotAfter     *prometheus.GaugeVec
 	handshakeFailures *prometheus.CounterVec
+	unusable          prometheus.Counter
 }
 
 // newMetrics registers them with r.
@@ -73,6 +74,10 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "argomesh_identity_handshake_failures_total",
 			Help: "Incoming TLS handshakes that failed, by reason.",
 		}, []string{"reason"}),
+		unusable: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "argomesh_identity_unusable_authorities_total",
+			Help: "Authorities of trust bundles that were left out, since their keys are too long to be computed with.",
+		}),
 	}
 	if err := m.register(r); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
@@ -92,6 +97,7 @@ func (m *metrics) register(r prometheus.Registerer) error {
 	for _, c := range []prometheus.Collector{
 		m.svidNotAfter, m.apiUp, m.svidUpdates, m.bundles, m.bundleUpdates, m.bundleNotAfter,
 		m.jwtBundles, m.jwtBundleUpdates, m.tokens, m.tokenNotAfter, m.handshakeFailures,
+		m.unusable,
 	} {
 		problems = append(problems, r.Register(c))
 	}

@@ -76,6 +76,8 @@ type Source struct {
 	needsJWT bool
 	metrics  *metrics
 	log      zerolog.Logger
+	// tellSeldom bounds what a partner can write to our log.
+	tellSeldom zerolog.Sampler
 
 	// client is there while Run runs.
 	client atomic.Pointer[workloadapi.Client]
@@ -125,13 +127,14 @@ func New(cfg Config) (*Source, error) {
 		return nil, fmt.Errorf("workload: %w", err)
 	}
 	s := &Source{
-		socket:   cfg.Socket,
-		endpoint: at,
-		id:       cfg.SPIFFEID,
-		hint:     cfg.Hint,
-		needsJWT: cfg.JWTBundles,
-		metrics:  m,
-		log:      cfg.Log,
+		socket:     cfg.Socket,
+		endpoint:   at,
+		id:         cfg.SPIFFEID,
+		hint:       cfg.Hint,
+		needsJWT:   cfg.JWTBundles,
+		metrics:    m,
+		log:        cfg.Log,
+		tellSeldom: &zerolog.BurstSampler{Burst: 5, Period: time.Minute},
 	}
 	s.jwtBundles.Store(jwtbundle.NewSet())
 	s.current.Store(&current{bundles: x509bundle.NewSet(), problem: s.describe(problemStarting, nil)})

@@ -174,6 +174,7 @@ func (w *watcher) OnX509ContextUpdate(update *workloadapi.X509Context) {
 	s := w.source
 	w.answered = true
 	before := s.current.Load()
+	withoutUnusable(s, update.Bundles)
 	next := &current{bundles: update.Bundles}
 	svid, err := pick(update.SVIDs, s.id, s.hint)
 	if err != nil {

@@ -74,6 +74,14 @@ func (w Writer) apply(ctx context.Context, c Change) (*unstructured.Unstructured
 	} else {
 		body.SetUID(c.Have.GetUID())
 		body.SetResourceVersion(c.Have.GetResourceVersion())
+		// What others have put in goes first: an apply leaves it in what admission sees, which may deny that.
+		if !w.DryRun && hasMore(c.Have, c.Want) {
+			patched, err := w.patch(ctx, resource, c.Name, c.Have, c.Want)
+			if err != nil {
+				return nil, err
+			}
+			body.SetResourceVersion(patched.GetResourceVersion())
+		}
 	}
 	stored, err := resource.Apply(ctx, body.GetName(), body,
 		metav1.ApplyOptions{FieldManager: w.Manager, Force: true, DryRun: w.dry()})
@@ -83,15 +91,31 @@ func (w Writer) apply(ctx context.Context, c Change) (*unstructured.Unstructured
 	if w.DryRun || !foreign(stored, c.Want) {
 		return stored, nil
 	}
-	patch, err := specPatch(stored, c.Want)
+	return w.patch(ctx, resource, c.Name, stored, c.Want)
+}
+
+// patch makes the spec of have that of want.
+func (w Writer) patch(ctx context.Context, resource dynamic.ResourceInterface, name string,
+	have, want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	patch, err := specPatch(have, want)
 	if err != nil {
-		return nil, fmt.Errorf("patch %s: %w", c.Name, err)
+		return nil, fmt.Errorf("patch %s: %w", name, err)
 	}
-	if stored, err = resource.Patch(ctx, body.GetName(), types.MergePatchType, patch,
-		metav1.PatchOptions{FieldManager: w.Manager}); err != nil {
-		return nil, fmt.Errorf("patch %s: %w", c.Name, err)
+	stored, err := resource.Patch(ctx, have.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: w.Manager})
+	if err != nil {
+		return nil, fmt.Errorf("patch %s: %w", name, err)
 	}
 	return stored, nil
+}
+
+// hasMore reports whether a spec has fields that are not wanted.
+func hasMore(have, want *unstructured.Unstructured) bool {
+	for _, field := range Compare(have, want) {
+		if strings.HasPrefix(field.Path, "spec") && field.Have != "" && field.Want == "" {
+			return true
+		}
+	}
+	return false
 }
 
 // foreign reports whether a spec that was applied has more than was wanted.

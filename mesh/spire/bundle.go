@@ -18,6 +18,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
+	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream/jsonlimit"
 )
 
@@ -150,6 +151,9 @@ func addKey(bundle *spiffebundle.Bundle, raw json.RawMessage, room *int) error {
 		if k, ok := key.Key.(*rsa.PublicKey); ok && (k.N.BitLen() < minRSA || k.E < 2) {
 			return fmt.Errorf("it is not an RSA key: %d bits and the exponent %d", k.N.BitLen(), k.E)
 		}
+		if !identity.IsUsableKey(key.Key) {
+			return errTooLong
+		}
 		if _, taken := bundle.FindJWTAuthority(head.ID); taken {
 			return fmt.Errorf("kid %q is there twice", head.ID)
 		}
@@ -157,6 +161,8 @@ func addKey(bundle *spiffebundle.Bundle, raw json.RawMessage, room *int) error {
 	}
 	return nil
 }
+
+var errTooLong = fmt.Errorf("its RSA key has more than %d bits", identity.MaxRSABits)
 
 // countCertificate counts a certificate before it is read.
 func countCertificate(room *int, encoded string) error {
@@ -187,6 +193,9 @@ func addRootDER(bundle *spiffebundle.Bundle, der []byte) error {
 		if id, err := spiffeid.FromURI(uri); err == nil && id.TrustDomain() != bundle.TrustDomain() {
 			return fmt.Errorf("the root is that of %s: take the bundle of %s", id.TrustDomain(), bundle.TrustDomain())
 		}
+	}
+	if !identity.IsUsableKey(root.PublicKey) {
+		return errTooLong
 	}
 	// A certificate with a key of an unknown kind can be read, and what it is for cannot.
 	if _, err := rootKey(root).MarshalJSON(); err != nil {

@@ -27,8 +27,10 @@ const (
 	headersTimeout = 10 * time.Second
 	// handshakeTimeout bounds TLS.
 	handshakeTimeout = 10 * time.Second
-	// connectionIdle is how long a connection without requests is kept.
-	connectionIdle = 10 * time.Minute
+	// connectionIdle is how long a connection of a caller is kept without requests, and agentIdle one of an agent,
+	// which always has a call: who holds connections and says nothing keeps others out.
+	connectionIdle = 2 * time.Minute
+	agentIdle      = 30 * time.Second
 	// flushTimeout bounds how long the rest of an answer waits for its reader once
 	// the upstream is done.
 	flushTimeout = time.Minute
@@ -85,6 +87,7 @@ func (p *encoder) resourceProxyListener(s mesh.Snapshot) *listenerv3.Listener {
 func (p *encoder) streamListener(s mesh.Snapshot) *listenerv3.Listener {
 	manager := p.manager(streamName)
 	manager.CodecType = hcmv3.HttpConnectionManager_HTTP2
+	manager.CommonHttpProtocolOptions.IdleTimeout = durationpb.New(agentIdle)
 	manager.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{
 		MaxConcurrentStreams:        u32(agentStreams),
 		InitialStreamWindowSize:     u32(bufferLimit),

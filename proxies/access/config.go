@@ -47,7 +47,7 @@ type Config struct {
 	// EphemeralContainers lets through adding containers to a running pod.
 	EphemeralContainers bool `koanf:"ephemeral_containers" help:"allows adding containers to a running pod"`
 	// Nodes lets through whatever is about nodes.
-	Nodes bool `koanf:"nodes" help:"allows access to nodes; changing them needs writes too"`
+	Nodes bool `koanf:"nodes" help:"allows access to nodes; changing them needs writes too, their proxy proxy and exec"`
 	// Impersonate are the users that a call may ask to be, by their exact names, such
 	// as system:serviceaccount:web:deployer. A user is impersonated without groups,
 	// UID and extra fields. Empty means no one.

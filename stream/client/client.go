@@ -72,6 +72,7 @@ type Client struct {
 	turns     atomic.Uint64         // connections opened
 	up        prometheus.Gauge
 	attempts  *prometheus.CounterVec
+	cuts      prometheus.Histogram
 	// violations and unsupported are the principal's.
 	violations, limits, unsupported *prometheus.CounterVec
 }
@@ -107,6 +108,10 @@ func New(cfg Config) (*Client, error) {
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_stream_connects_total", Help: "Attempts to connect to the principal, by what became of them.",
 		}, []string{"result"}),
+		cuts: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "argomesh_stream_cut_seconds", Help: "How old connections to the principal were that ended without a word of either side.",
+			Buckets: []float64{10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400},
+		}),
 		violations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_stream_violations_total", Help: "Connections that ended since the peer broke the protocol, by how.",
 		}, []string{"kind"}),
@@ -121,7 +126,7 @@ func New(cfg Config) (*Client, error) {
 	for _, v := range stream.Violations() {
 		c.violations.WithLabelValues(string(v)) // so that the first one is seen as a change
 	}
-	for _, m := range []prometheus.Collector{c.up, c.attempts, c.violations, c.limits, c.unsupported} {
+	for _, m := range []prometheus.Collector{c.up, c.attempts, c.cuts, c.violations, c.limits, c.unsupported} {
 		if err := cfg.Metrics.Register(m); err != nil {
 			return nil, fmt.Errorf("stream client: %w", err)
 		}
@@ -250,10 +255,34 @@ func (c *Client) logEnd(err error, was bool, delay time.Duration) {
 	}
 }
 
+// isCut reports whether a connection that was up ended without a word of the principal: by what is between, or
+// since it is gone.
+func isCut(err error) bool {
+	if errors.Is(err, stream.ErrSilent) {
+		return true
+	}
+	said, is := status.FromError(err)
+	if !is { // the two of us agreed on it
+		return false
+	}
+	switch said.Code() { //nolint:exhaustive // with the others a principal says what it means
+	case codes.Unavailable, codes.Internal, codes.Canceled:
+		return said.Message() != call.ErrDraining.Error() && said.Message() != call.ErrUnproven.Error() &&
+			!errors.Is(err, stream.ErrProtocol) && !revoked(err)
+	}
+	return false
+}
+
 // connection runs one connection from dial to end, reporting both.
 func (c *Client) connection(ctx context.Context, number int, reports chan<- progress) {
-	err := c.connect(ctx,
-		func(again time.Duration) { reports <- progress{connection: number, up: true, reproveAfter: again} })
+	var since time.Time
+	err := c.connect(ctx, func(again time.Duration) {
+		since = time.Now()
+		reports <- progress{connection: number, up: true, reproveAfter: again}
+	})
+	if !since.IsZero() && ctx.Err() == nil && isCut(err) {
+		c.cuts.Observe(time.Since(since).Seconds())
+	}
 	result := "ok"
 	if err != nil {
 		result = status.Code(err).String()

@@ -215,6 +215,27 @@ func TestReconnectsAfterADrain(t *testing.T) {
 	p.start()
 	p.session()
 	a.served.wait(t, "the next connection", func(open, opened, _ int) bool { return open == 1 && opened == 2 })
+	if cuts := a.metric(t, "argomesh_stream_cut_seconds", ""); cuts != 0 {
+		t.Errorf("%v connections count as cut", cuts)
+	}
+}
+
+// What is between the two and ends connections is counted: a load balancer that does is found by it.
+func TestCutsAreCounted(t *testing.T) {
+	hub, edge1 := sources(t, time.Hour)
+	p := newPrincipal(t, hub)
+	p.start()
+	way := newHole(t, p.address)
+	cfg := config(t, p, edge1)
+	cfg.Target = way.Addr().String()
+	a := run(t, cfg)
+	p.session()
+	a.served.wait(t, "the connection", func(open, _, _ int) bool { return open == 1 })
+	way.cut()
+	a.served.wait(t, "the next connection", func(open, opened, _ int) bool { return open == 1 && opened == 2 })
+	if cuts := a.metric(t, "argomesh_stream_cut_seconds", ""); cuts != 1 {
+		t.Errorf("%v connections count as cut, want 1", cuts)
+	}
 }
 
 // What the principal says becomes a message that helps.

@@ -44,14 +44,19 @@ func newHole(t *testing.T, to string) *hole {
 	h.wait.Go(h.run)
 	t.Cleanup(func() {
 		_ = l.Close()
-		h.mu.Lock()
-		for _, c := range h.open {
-			_ = c.Close()
-		}
-		h.mu.Unlock()
+		h.cut()
 		h.wait.Wait()
 	})
 	return h
+}
+
+// cut ends all connections.
+func (h *hole) cut() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.open {
+		_ = c.Close()
+	}
 }
 
 func (h *hole) run() {

@@ -292,7 +292,7 @@ func (a *agent) metric(t *testing.T, name, label string) float64 {
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			if family.GetName() == name && (label == "" || m.GetLabel()[0].GetValue() == label) {
-				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
 			}
 		}
 	}

@@ -1,6 +1,10 @@
 package link
 
-import "github.com/argomesh/argomesh/stream"
+import (
+	"errors"
+
+	"github.com/argomesh/argomesh/stream"
+)
 
 // Input is something that happened. The types of this file implement it, and those of
 // guard.go, cascade.go, seen.go and unfamiliar.go.
@@ -135,6 +139,14 @@ const (
 	// CauseGoodbye is that the peer said so.
 	CauseGoodbye Cause = "goodbye"
 )
+
+// Err is the cause as the end of a connection.
+func (c Cause) Err() error {
+	if c == CauseSilent {
+		return stream.ErrSilent
+	}
+	return errors.New(string(c))
+}
 
 func (Apply) action()      {}
 func (Answered) action()   {}

@@ -74,8 +74,9 @@ type hooks struct {
 	Spent func()
 	// Spend is called for each chunk that comes. Nil at the spoke.
 	Spend func()
-	// Unread bounds what has come and is not read. Nil means that the window does.
-	Unread *Unread
+	// Unread counts bytes more, or less, that have come and are not read, and reports whether as
+	// many may be; with mu held. Nil means that the window bounds them.
+	Unread func(bytes int) bool
 }
 
 // counters count the bytes of a connection; nil until they are known.
@@ -128,7 +129,7 @@ func (c *Conn) locked(f func(*channel)) {
 // follow does what follows from calls of the channel, and sends what is to be sent. mu is
 // held.
 func (c *Conn) follow() {
-	c.countUnread()
+	countUnread(c)
 	e := c.ch.pendingEffects
 	c.ch.pendingEffects = effects{}
 	if e.answered {
@@ -159,11 +160,11 @@ func (c *Conn) follow() {
 
 // countUnread counts what has come and is not read, and ends the stream where that is too
 // much. mu is held.
-func (c *Conn) countUnread() {
+func countUnread(c *Conn) {
 	for c.Hooks.Unread != nil && c.unread != c.ch.in.size {
 		more := c.ch.in.size - c.unread
 		c.unread += more
-		if !c.Hooks.Unread.add(int64(more)) {
+		if !c.Hooks.Unread(more) {
 			c.ch.overrun()
 		}
 	}

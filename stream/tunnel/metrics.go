@@ -70,3 +70,9 @@ func Register(r prometheus.Registerer, collectors []prometheus.Collector) error 
 	}
 	return nil
 }
+
+// Unread returns a bound of most bytes of one peer, and of what is common to all; nil where there
+// is one peer.
+func (m Metrics) Unread(most int64, common *Common) *Unread {
+	return &Unread{most: most, common: common, bytes: m.unread, overruns: m.overruns}
+}

@@ -144,6 +144,7 @@ func valueAnswers(application string) []talk {
 		{"values: bombs", "", nodes("{}", 10<<20)},
 		{"values: trees of nothing", "", nodes("{}", 2<<20)},
 		{"values: trees as large as they may be", "", nodes(`{"kind":"Pod","name":"`+strings.Repeat("a", 64)+`"}`, 10000)},
+		{"values: trees that say it twice", "", value(gzipped(`{"nodes":[{}],"nodes":[` + strings.Repeat(`{"kind":"<>"},`, 1<<16) + `{}]}`))},
 		{"values: deep trees", "", value(gzipped(strings.Repeat(`{"nodes":[`, 1<<20)))},
 		{"values: zeros", "", value(gzipped(string(make([]byte, 32<<20))))},
 		{"values: endless", "$67108864\r\n", strings.Repeat("a", 16<<10)},

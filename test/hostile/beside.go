@@ -39,6 +39,7 @@ func (a *agent) besides() []beside {
 	all := []beside{
 		{"bombs", a.bombs},
 		{"half messages", a.halfMessages},
+		{"calls that say nothing", a.mute},
 		{"resets", a.resets},
 		{"hellos that a terminal obeys", a.hellos},
 		{"silent connections", a.silence},
@@ -150,6 +151,41 @@ func (a *agent) halfMessages(ctx context.Context) error {
 		})
 	}
 	return g.Wait()
+}
+
+// mute opens calls on connection after connection, and says nothing in any.
+func (a *agent) mute(ctx context.Context) error {
+	var all []*grpc.ClientConn
+	defer func() {
+		for _, cc := range all {
+			_ = cc.Close()
+		}
+	}()
+	for i := range 8 {
+		cc, err := a.dial(a.opts.principal, a.source)
+		if err != nil {
+			return err
+		}
+		all = append(all, cc)
+		for n := 0; n < 4*atOnce && a.muteCall(ctx, cc, []string{connectMethod, serveMethod}[(i+n)%2]); n++ {
+			a.done.sent("calls that say nothing", 1)
+		}
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// muteCall opens a call, and reports whether there was room for it on its connection.
+func (a *agent) muteCall(ctx context.Context, cc *grpc.ClientConn, method string) bool {
+	one, end := context.WithCancel(ctx)
+	full := time.AfterFunc(hold/100, end) // it would wait for room
+	_, err := call(one, cc, method, false)
+	if !full.Stop() || err != nil {
+		end()
+		return false
+	}
+	context.AfterFunc(ctx, end)
+	return true
 }
 
 // resets begins streams and ends them at once.

@@ -37,6 +37,19 @@ func projectBody(version, size int) []byte {
 		`"destinations":[{"namespace":"*","server":"*"}],"sourceRepos":["*","%s"]}}`, version, strings.Repeat("a", size))
 }
 
+// dear is the content of an AppProject whose patterns cost as much as patterns can.
+func dear(version int) []byte {
+	one := fmt.Sprintf(`"%s%d"`, strings.Repeat("*a", 120), version)
+	return fmt.Appendf(nil, `{"annotations":{},"labels":{},"spec":{"destinations":[{"namespace":"*","server":"*"}],"sourceRepos":[%s%s]}}`,
+		strings.Repeat(one+",", 200), one)
+}
+
+// refused is the content of an Application that no API server takes: its destination is none.
+func refused(version, size int) []byte {
+	return fmt.Appendf(nil, `{"annotations":{},"labels":{},"spec":{"destination":"%d-%s","project":"open","source":{"path":"."}},"status":{}}`,
+		version, strings.Repeat("a", size))
+}
+
 // ended is the content of a status in which another operation has ended with each version.
 func ended(version int) []byte {
 	return fmt.Appendf(nil, `{"annotations":{},"labels":{},"spec":{"destination":{},"project":"default","source":{"path":"."}},`+
@@ -61,15 +74,18 @@ func bombs() map[string][]byte {
 	}
 	deep := most / 10
 	return map[string][]byte{
-		"objects":   list("{}"),
-		"lists":     list("[]"),
-		"numbers":   list("1e9"),
-		"strings":   list(`""`),
-		"nesting":   within(slicesOf(bytes.Repeat([]byte(`{"a":`), deep), []byte("1"), bytes.Repeat([]byte("}"), deep))),
-		"nothing":   bytes.Repeat([]byte(" "), most),
-		"escapes":   within(slicesOf([]byte(`"`), bytes.Repeat([]byte(`\u001b`), most/6), []byte(`"`))),
-		"zeros":     make([]byte, most),
-		"too long":  make([]byte, stream.MaxDataBytes+1),
+		"objects":  list("{}"),
+		"lists":    list("[]"),
+		"numbers":  list("1e9"),
+		"strings":  list(`""`),
+		"nesting":  within(slicesOf(bytes.Repeat([]byte(`{"a":`), deep), []byte("1"), bytes.Repeat([]byte("}"), deep))),
+		"nothing":  bytes.Repeat([]byte(" "), most),
+		"escapes":  within(slicesOf([]byte(`"`), bytes.Repeat([]byte(`\u001b`), most/6), []byte(`"`))),
+		"zeros":    make([]byte, most),
+		"too long": make([]byte, stream.MaxDataBytes+1),
+		// What is no UTF-8 has three bytes a byte once it is decoded, and a "<" six once it is encoded again.
+		"no UTF-8":  within(slicesOf([]byte(`"`), bytes.Repeat([]byte{0xff}, most), []byte(`"`))),
+		"markup":    within(slicesOf([]byte(`"`), bytes.Repeat([]byte("<"), most), []byte(`"`))),
 		"terminals": within([]byte(`"\u001b[2K\rALL IS WELL\u001b]0;pwned\u0007"`)),
 	}
 }

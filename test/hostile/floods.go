@@ -51,6 +51,19 @@ func (a *agent) onStream() []onStream {
 				return apply(fmt.Sprint("p.", v), stream.AppProjects, fmt.Sprint("project-", v), "u", projectBody(v, 60<<10))
 			})
 		}},
+		{"projects with dear patterns", stream.Autonomous, func(l *line) error {
+			return l.mannered(16, func(i, v int) stream.Event {
+				if i%2 == 1 {
+					return apply(fmt.Sprint("d.", v), a.own(), fmt.Sprint("small-", i), "u", body(v, small))
+				}
+				return apply(fmt.Sprint("d.", v), stream.AppProjects, fmt.Sprint("project-", i), "u", dear(v))
+			})
+		}},
+		{"objects that are refused", 0, func(l *line) error {
+			return l.mannered(64, func(i, v int) stream.Event {
+				return apply(fmt.Sprint("f.", v), a.own(), fmt.Sprint("refused-", i), "u", refused(v, 64<<10))
+			})
+		}},
 		{"new objects", 0, func(l *line) error {
 			return l.mannered(256, func(_, v int) stream.Event {
 				return apply(fmt.Sprint("n.", v), a.own(), "new-"+word(), word(), body(v, 1<<10))

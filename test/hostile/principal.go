@@ -246,6 +246,16 @@ func (p *principal) onStream() []toAgent {
 		{"rewrites of large objects", stream.Managed, open, rewrites("large-", stream.Applications, 8, large)},
 		{"rewrites of small objects", stream.Managed, open, rewrites("small-", stream.Applications, 512, small)},
 		{"projects", stream.Managed, open, rewrites("project-", stream.AppProjects, 64, 60<<10)},
+		{"projects with dear patterns", stream.Managed, open, func(l *line) error {
+			return l.mannered(16, func(i, v int) stream.Event {
+				return apply(fmt.Sprint("d.", v), stream.AppProjects, fmt.Sprint("project-", i), "u", dear(v))
+			})
+		}},
+		{"objects that are refused", stream.Managed, open, func(l *line) error {
+			return l.mannered(64, func(i, v int) stream.Event {
+				return apply(fmt.Sprint("f.", v), stream.Applications, fmt.Sprint("refused-", i), "u", refused(v, 64<<10))
+			})
+		}},
 		{"new objects", stream.Managed, open, func(l *line) error {
 			return l.mannered(256, func(_, v int) stream.Event {
 				return apply(fmt.Sprint("n.", v), stream.Applications, "new-"+word(), word(), body(v, 1<<10))

@@ -122,7 +122,7 @@ func New(cfg Config) (*Acceptor, error) {
 	}
 	return &Acceptor{
 		cfg: cfg, metrics: m, logged: &zerolog.BurstSampler{Burst: 20, Period: time.Second},
-		unread: tunnel.NewUnread(maxUnread, nil, m.Metrics),
+		unread: m.Unread(maxUnread, nil),
 	}, nil
 }
 

@@ -80,7 +80,7 @@ func (t *acceptorRun) stream(ctx context.Context, s *offered, tell chan<- news) 
 		})
 	use, spent := context.WithCancel(life)
 	defer spent()
-	c.Hooks.Spent, c.Hooks.Unread = spent, t.unread
+	c.Hooks.Spent, c.Hooks.Unread = spent, t.unread.Add
 	var serving sync.WaitGroup
 	c.Hooks.Asked = func(service stream.Service, waiting int) {
 		tell <- news{of: s, kind: taken, waiting: waiting}

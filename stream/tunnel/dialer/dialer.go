@@ -294,7 +294,7 @@ func (d *Dialer) join(agent identity.AgentName) (first bool, err error) {
 	p := d.agents[agent]
 	first = p == nil
 	if first {
-		p = &pool{unread: tunnel.NewUnread(maxUnread, d.unread, d.metrics.Metrics)}
+		p = &pool{unread: d.metrics.Unread(maxUnread, d.unread)}
 	}
 	if p.open >= d.cfg.MaxStreams || p.open >= reserved && d.beyond >= d.cfg.MaxTotalStreams {
 		return false, call.ErrBusy
@@ -466,7 +466,7 @@ func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 	if d.cfg.Quota != nil {
 		c.Hooks.Spend = func() { d.cfg.Quota.Spend(caller.Agent.Name, aChunk) }
 	}
-	c.Hooks.Unread = d.unreadOf(c.Agent)
+	c.Hooks.Unread = d.unreadOf(c.Agent).Add
 	c.Greet(proof)
 	go c.Receive() // ends with the call
 	d.addIdle(c)

@@ -128,7 +128,7 @@ func startIstio(t *testing.T) *istioEnv {
 	if err != nil {
 		t.Fatal(err)
 	}
-	crds = append(append(crds, istioCRDs(t)), charts.Definitions(t)...)
+	crds = append(append(crds, env.IstioCRDs(t)), charts.Definitions(t)...)
 	if w.hub, err = w.h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: "hub", Manifests: crds}); err != nil {
 		t.Fatal(err)
 	}

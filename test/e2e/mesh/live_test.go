@@ -5,15 +5,18 @@ package mesh
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/mesh/istio"
@@ -51,7 +54,7 @@ func TestMeshPolicyIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	crds = append(append(crds, istioCRDs(t), filepath.Join("..", "testdata", "spire-crds.yaml")), charts.Definitions(t)...)
+	crds = append(append(crds, env.IstioCRDs(t), filepath.Join("..", "testdata", "spire-crds.yaml")), charts.Definitions(t)...)
 	if w.hub, err = w.h.StartControlPlane(ctx, harness.ControlPlaneConfig{Name: "hub", Manifests: crds}); err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +84,7 @@ func TestMeshPolicyIsKept(t *testing.T) {
 	// before it waits.
 	w.start(t, "apply")
 	t.Run("objects are made", w.testMade)
+	t.Run("nothing else can be made", w.testDenied)
 	t.Run("drift is corrected, and others' objects are left alone", w.testDrift)
 	t.Run("agents come and go", w.testAgents)
 	t.Run("one that the mesh cannot keep", w.testRefused)
@@ -132,6 +136,85 @@ func (w *meshLive) start(t *testing.T, mode string) {
 		},
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// testDenied tries what someone would who has taken over the principal's account: whatever its roles say, the admission
+// policy of its chart admits what follows from its own configuration.
+func (w *meshLive) testDenied(t *testing.T) {
+	config, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type m = map[string]any
+	own := m{"selector": m{"matchLabels": m{"app.kubernetes.io/name": "argomesh-principal"}}}
+	id := func(more m) m {
+		spec := m{"spiffeIDTemplate": "spiffe://hub.test/ns/argocd/sa/argomesh-principal", "className": "x"}
+		maps.Copy(spec, more)
+		return spec
+	}
+	way := func(more m) m {
+		spec := m{"hosts": []any{"argomesh.hub.test"}, "gateways": []any{"istio-ingress/argomesh-principal"}}
+		maps.Copy(spec, more)
+		return spec
+	}
+	door := func(server m) m {
+		all := m{"port": m{"number": int64(443), "protocol": "HTTPS", "name": "https-x"}, "hosts": []any{"argomesh.hub.test"}}
+		maps.Copy(all, server)
+		return m{"selector": m{"istio": "ingress"}, "servers": []any{all}}
+	}
+	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	byPolicy := func(err error) bool {
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "the principal of Argomesh")
+	}
+	env.Eventually(t, "the policy in force", func() error {
+		_, err := client.Resource(env.ConfigMaps).Namespace(harness.ArgoCDNamespace).Create(t.Context(),
+			env.Object("v1", "ConfigMap", harness.ArgoCDNamespace, "probe", nil), dryRun)
+		if !byPolicy(err) {
+			return fmt.Errorf("a ConfigMap: %w", err)
+		}
+		return nil
+	})
+	kinds := maps.Clone(istio.Kinds())
+	kinds[spire.ClusterSPIFFEIDKind] = spire.Resource(spire.ClusterSPIFFEIDKind)
+	for name, tt := range map[string]struct {
+		kind, namespace, name string
+		spec                  m
+		admitted              bool
+	}{
+		"its own registration":                  {spire.ClusterSPIFFEIDKind, "", "x", id(nil), true},
+		"an SVID of someone else":               {spire.ClusterSPIFFEIDKind, "", "x", id(m{"spiffeIDTemplate": "spiffe://hub.test/ns/payments/sa/api"}), false},
+		"an administrator of SPIRE":             {spire.ClusterSPIFFEIDKind, "", "x", id(m{"admin": true}), false},
+		"an authority below SPIRE's":            {spire.ClusterSPIFFEIDKind, "", "x", id(m{"downstream": true}), false},
+		"a policy of its own pod":               {"AuthorizationPolicy", "argocd", "argomesh-principal-x", own, true},
+		"a policy of another name":              {"AuthorizationPolicy", "argocd", "allow-all", own, false},
+		"a policy of all pods":                  {"AuthorizationPolicy", "argocd", "argomesh-principal-x", m{"rules": []any{m{}}}, false},
+		"a policy of the gateway for its name":  {"AuthorizationPolicy", "istio-ingress", "argomesh-principal-x", m{"action": "DENY", "rules": []any{m{"when": []any{m{"key": "connection.sni", "values": []any{"argomesh.hub.test"}}}}}}, true},
+		"a policy of the gateway for others":    {"AuthorizationPolicy", "istio-ingress", "argomesh-principal-x", m{"action": "DENY", "rules": []any{m{}}}, false},
+		"a policy of the gateway that allows":   {"AuthorizationPolicy", "istio-ingress", "argomesh-principal-x", m{"action": "ALLOW", "rules": []any{m{"when": []any{m{"key": "connection.sni", "values": []any{"argomesh.hub.test"}}}}}}, false},
+		"no TLS for all pods":                   {"PeerAuthentication", "argocd", "argomesh-principal-x", m{"mtls": m{"mode": "DISABLE"}}, false},
+		"the way to its own name":               {"VirtualService", "argocd", "argomesh-principal-x", way(nil), true},
+		"the traffic of a Service of others":    {"VirtualService", "argocd", "argomesh-principal-x", way(m{"hosts": []any{"api.payments.svc.cluster.local"}}), false},
+		"its own name, inside of the mesh":      {"VirtualService", "argocd", "argomesh-principal-x", way(m{"gateways": []any{"mesh"}}), false},
+		"its own door":                          {"Gateway", "istio-ingress", "argomesh-principal-x", door(nil), true},
+		"a site of others":                      {"Gateway", "istio-ingress", "argomesh-principal-x", door(m{"hosts": []any{"shop.example"}}), false},
+		"the certificate of others":             {"Gateway", "istio-ingress", "argomesh-principal-x", door(m{"tls": m{"mode": "SIMPLE", "credentialName": "shop"}}), false},
+		"how clients reach a Service of others": {"DestinationRule", "argocd", "argomesh-principal-x", m{"host": "argocd-repo-server.argocd.svc.cluster.local"}, false},
+		"how the proxies of all pods work":      {"Sidecar", "argocd", "argomesh-principal-x", m{"ingress": []any{}}, false},
+	} {
+		o := &unstructured.Unstructured{Object: m{"spec": tt.spec}}
+		o.SetAPIVersion(kinds[tt.kind].GroupVersion().String())
+		o.SetKind(tt.kind)
+		o.SetName(tt.name)
+		o.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "agentctl"})
+		_, err := client.Resource(kinds[tt.kind]).Namespace(tt.namespace).Create(t.Context(), o, dryRun)
+		if byPolicy(err) == tt.admitted || tt.admitted && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/argomesh/argomesh/mesh/istio"
+	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
@@ -27,7 +27,7 @@ func TestMeshObjectsAreTakenByTheAPI(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "etcd", "kube-apiserver")
 	h := harnesstest.New(t)
-	hub, err := h.StartControlPlane(t.Context(), harness.ControlPlaneConfig{Name: "hub", Manifests: []string{istioCRDs(t)}})
+	hub, err := h.StartControlPlane(t.Context(), harness.ControlPlaneConfig{Name: "hub", Manifests: []string{env.IstioCRDs(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,17 +62,6 @@ func TestMeshObjectsAreTakenByTheAPI(t *testing.T) {
 			t.Errorf("no golden file has a %s", kind)
 		}
 	}
-}
-
-// istioCRDs returns the file with Istio's definitions, of the very version whose types
-// mesh/istio renders with.
-func istioCRDs(t *testing.T) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "istio.io/api").Output()
-	if err != nil {
-		t.Fatalf("where is istio.io/api: %v", err)
-	}
-	return filepath.Join(strings.TrimSpace(string(out)), "kubernetes", "customresourcedefinitions.gen.yaml")
 }
 
 // meshGoldenDir has what mesh/istio renders.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"time"
 )
 
@@ -47,6 +48,9 @@ func (a *archive) add(name string, content []byte) error {
 func (a *archive) last(name string, content []byte) error { return a.write(name, content, a.limit) }
 
 func (a *archive) write(name string, content []byte, most int64) error {
+	if !fs.ValidPath(name) { // it would lead out of where the archive is opened
+		return fmt.Errorf("%q is no name of a file", name)
+	}
 	content = a.redactor.Redact(content)
 	if cut := len(content) - maxFile; cut > 0 {
 		content = append(fmt.Appendf(nil, "(%d bytes before were left out)\n", cut), content[cut:]...)

@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -94,12 +95,28 @@ func cleanArguments(list []any) {
 			shown = ok && !valued
 			continue
 		case strings.HasPrefix(flag, "-") && valued:
-			list[i] = flag + "=" + leftOut
-		case !strings.HasPrefix(flag, "-") && !shown:
+			list[i] = flagAlone(flag) + "=" + leftOut
+		case strings.HasPrefix(flag, "-"):
+			list[i] = flagAlone(flag)
+		case !shown:
 			list[i] = leftOut
 		}
 		shown = false
 	}
+}
+
+// bareFlag is a flag that has no value in the same word: after one dash there may be one, as in -apassword.
+var bareFlag = regexp.MustCompile(`^(-[A-Za-z]|--[A-Za-z][A-Za-z0-9_.-]*)$`)
+
+// flagAlone returns a flag without what else is in its word.
+func flagAlone(word string) string {
+	switch {
+	case bareFlag.MatchString(word):
+		return word
+	case len(word) > 2 && word[1] != '-' && bareFlag.MatchString(word[:2]):
+		return word[:2] + leftOut
+	}
+	return leftOut
 }
 
 // keysOf returns the structure of values, without the values.

@@ -3,6 +3,7 @@ package bundle
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"regexp"
 	"slices"
 )
@@ -45,6 +46,9 @@ func NewRedactor(values [][]byte) *Redactor {
 	for _, value := range values {
 		value = bytes.TrimSpace(value)
 		add(value)
+		for _, html := range []bool{true, false} {
+			add(escaped(value, html))
+		}
 		add([]byte(base64.StdEncoding.EncodeToString(value)))
 		add([]byte(base64.RawURLEncoding.EncodeToString(value)))
 		for line := range bytes.Lines(value) { // of a file, as a log would repeat it
@@ -53,6 +57,17 @@ func NewRedactor(values [][]byte) *Redactor {
 	}
 	slices.SortFunc(r.values, func(a, b []byte) int { return len(b) - len(a) })
 	return r
+}
+
+// escaped is a value as JSON has it in a text, with or without the characters of HTML as their numbers.
+func escaped(value []byte, html bool) []byte {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(html)
+	if err := encoder.Encode(string(value)); err != nil {
+		return nil // unreachable: any text can be encoded
+	}
+	return bytes.Trim(bytes.TrimSpace(out.Bytes()), `"`)
 }
 
 // Redact returns text without secrets.

@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
+	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/accesswords"
 	"github.com/argomesh/argomesh/identity"
 )
 
@@ -28,7 +32,7 @@ type File struct {
 	SPIFFEIDs []string `json:"spiffeIDs"`
 	// PrincipalID is the SPIFFE ID of the principal, or of the gateway before it.
 	PrincipalID string `json:"principalID"`
-	// Values are those of the chart argomesh-agent.
+	// Values are those of the chart argomesh-agent that [OfAgent] has, and no others.
 	Values map[string]any `json:"values"`
 }
 
@@ -97,5 +101,97 @@ func parseFile(raw []byte) (File, error) {
 			return f, err
 		}
 	}
-	return f, nil
+	return f, f.checkValues()
+}
+
+// checkValues refuses values that say more than [OfAgent] does: who wrote the file, or had it on its way, decides
+// who the agent is for the hub, and nothing of what runs on the spoke, or of what its owner lets the hub do.
+func (f File) checkValues() error {
+	config, err := only(f.Values, "values", "config")
+	if err != nil {
+		return err
+	}
+	settings, _ := config["config"].(map[string]any)
+	if settings, err = only(settings, "values.config", "name", "mode", "principal", "access", "mapping"); err != nil {
+		return err
+	}
+	principal, _ := settings["principal"].(map[string]any)
+	if principal, err = only(principal, "values.config.principal", "address", "spiffe_ids"); err != nil {
+		return err
+	}
+	address, _ := principal["address"].(string)
+	mode, _ := settings["mode"].(string)
+	switch {
+	case settings["name"] != f.Name:
+		return fmt.Errorf("values.config.name is %v, and name is %s", settings["name"], f.Name)
+	case mode != string(v1alpha1.ModeManaged) && mode != string(v1alpha1.ModeAutonomous):
+		return fmt.Errorf("values.config.mode is %q", mode)
+	case address == "":
+		return errors.New("values.config.principal.address is missing")
+	case !reflect.DeepEqual(principal["spiffe_ids"], []any{f.PrincipalID}):
+		return fmt.Errorf("values.config.principal.spiffe_ids is %v, and principalID is %s", principal["spiffe_ids"], f.PrincipalID)
+	}
+	if _, err := f.AccessWords(); err != nil {
+		return err
+	}
+	return checkNamespaces(settings["mapping"])
+}
+
+// AccessWords are the switches of live access that the file has on, as --access names them.
+func (f File) AccessWords() (words []string, err error) {
+	config, _ := f.Values["config"].(map[string]any)
+	if config["access"] == nil {
+		return nil, nil
+	}
+	access, is := config["access"].(map[string]any)
+	if !is {
+		return nil, errors.New("values.config.access is no object")
+	}
+	left := len(access)
+	for _, s := range accesswords.All() {
+		if key, value := valuesOf(s.Name); access[key] == value {
+			words = append(words, s.Name)
+			left--
+		}
+	}
+	if left > 0 {
+		return nil, fmt.Errorf("values.config.access has more than the switches %s: %v", strings.Join(words, ", "), access)
+	}
+	return words, nil
+}
+
+// checkNamespaces refuses what is no list of namespaces.
+func checkNamespaces(mapping any) error {
+	if mapping == nil {
+		return nil
+	}
+	of, _ := mapping.(map[string]any)
+	of, err := only(of, "values.config.mapping", "namespaces")
+	if err != nil {
+		return err
+	}
+	all, is := of["namespaces"].([]any)
+	for _, one := range all {
+		if _, text := one.(string); !text {
+			is = false
+		}
+	}
+	if !is {
+		return errors.New("values.config.mapping.namespaces is no list of namespaces")
+	}
+	return nil
+}
+
+// only returns m, unless it has another key than these, or none at all.
+func only(m map[string]any, at string, keys ...string) (map[string]any, error) {
+	for key := range m {
+		if !slices.Contains(keys, key) {
+			return nil, fmt.Errorf("%s.%s: the file says who the agent is, and nothing else of the installation: give that by --values", at,
+				key)
+		}
+	}
+	if len(m) == 0 {
+		return nil, fmt.Errorf("%s is missing", at)
+	}
+	return m, nil
 }

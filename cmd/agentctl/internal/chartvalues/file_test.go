@@ -46,7 +46,8 @@ func TestFile(t *testing.T) {
 
 func TestFileIsRefused(t *testing.T) {
 	t.Parallel()
-	const whole = "kind: SpokeInstall\nname: edge-1\nspiffeIDs: [spiffe://edge.example/a]\nprincipalID: " + principalID + "\nvalues: {}\n"
+	const whole = "kind: SpokeInstall\nname: edge-1\nspiffeIDs: [spiffe://edge.example/a]\nprincipalID: " + principalID +
+		"\nvalues: {config: {name: edge-1, mode: managed, principal: {address: a:1, spiffe_ids: [" + principalID + "]}}}\n"
 	if _, err := parseFile([]byte(whole)); err != nil {
 		t.Fatal(err)
 	}

@@ -40,6 +40,9 @@ func registeredPrincipal(ctx context.Context, hub *cli.Connection) string {
 		return ""
 	}
 	list, err := objects.List(ctx, spire.ClusterSPIFFEIDKind, spire.RegistrationLabel+"="+PrincipalRegistration)
+	if err == nil && len(list) == 0 { // in Istio by its service account
+		list, err = objects.List(ctx, spire.ClusterSPIFFEIDKind, spire.RegistrationLabel+"="+charts.Principal)
+	}
 	if err != nil || len(list) != 1 {
 		return ""
 	}
