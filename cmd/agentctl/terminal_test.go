@@ -120,8 +120,8 @@ func TestEncodingsKeepTheirMeaning(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i := strings.IndexFunc(out, func(r rune) bool { return r != '\n' && unicode.IsControl(r) }); i >= 0 {
-			t.Errorf("%s has %q", format, out[i:i+3])
+		if bad := visible(out); bad != nil {
+			t.Errorf("%s has %v", format, bad)
 		}
 		var got struct {
 			Status struct {

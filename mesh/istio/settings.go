@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -84,6 +85,12 @@ func SettingsFor(s mesh.Snapshot, cfg Config) (Settings, error) {
 	return out, nil
 }
 
+// SpokeSettings is what Istio's installation on a spoke must say for an agent, in whose trust domain the mesh is, to
+// have a proxy with an identity of SPIRE.
+func SpokeSettings(td spiffeid.TrustDomain) Settings {
+	return Settings{MeshConfig: &meshapi.MeshConfig{TrustDomain: td.Name()}, Injection: injection()}
+}
+
 // injection mounts the socket's folder into the proxy.
 func injection() map[string]any {
 	const volume = "workload-socket"
@@ -96,8 +103,8 @@ func injection() map[string]any {
 	}}
 }
 
-// Write writes the settings as two YAML documents: values of the Helm chart istiod, and
-// the annotations, as part of a Deployment.
+// Write writes the settings as YAML: values of the Helm chart istiod and, in a second document,
+// the annotations, if there are any, as part of a Deployment.
 func (s Settings) Write(w io.Writer) error {
 	if s.MeshConfig == nil {
 		return nil
@@ -117,15 +124,17 @@ func (s Settings) Write(w io.Writer) error {
 	if len(s.Istiod) > 0 {
 		values["pilot"] = map[string]any{"env": s.Istiod}
 	}
-	template := map[string]any{"metadata": map[string]any{"annotations": s.Annotations}}
-	pod := map[string]any{"spec": map[string]any{"template": template}}
-	for i, document := range []struct {
+	type document struct {
 		about   string
 		content any
-	}{
-		{"Values of the Helm chart istiod.", values},
-		{"Part of the principal's Deployment.", pod},
-	} {
+	}
+	documents := []document{{"Values of the Helm chart istiod.", values}}
+	if len(s.Annotations) > 0 {
+		template := map[string]any{"metadata": map[string]any{"annotations": s.Annotations}}
+		documents = append(documents, document{"Part of the principal's Deployment.",
+			map[string]any{"spec": map[string]any{"template": template}}})
+	}
+	for i, document := range documents {
 		raw, err := yaml.Marshal(document.content)
 		if err != nil {
 			return fmt.Errorf("render settings: %w", err)

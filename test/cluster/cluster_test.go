@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/test/golden"
@@ -87,6 +88,7 @@ func TestCluster(t *testing.T) {
 		{"Argo CD's pods of the spoke are ready", w.startArgoCD},
 		{"the hub reaches neither the spoke's node nor its pods", w.testFirewall},
 		{"agentctl hub install: the principal's pod is ready", w.installPrincipal},
+		{"agentctl check spoke --pre: a pod of the spoke finds its way to the principal", w.testPath},
 		{"agentctl spoke install: the agent's pods are ready", w.installAgent},
 		{"the agent is connected", w.testConnected},
 		{"an Application of the hub is synced and healthy", w.testApplication},
@@ -132,6 +134,8 @@ func (w *clusterEnv) makeImages(t *testing.T) {
 	for _, name := range []string{"principal", "agent", "agentctl"} {
 		save(t, w.h.Path(name+".tar"), registry+"/"+name+":"+imageTag, readLayout(t, filepath.Join(ours, name)))
 	}
+	// As agentctl calls it before anything is installed.
+	save(t, w.h.Path("agentctl-check.tar"), registry+"/agentctl:"+appVersion(t, checkout), readLayout(t, filepath.Join(ours, "agentctl")))
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", w.workload(), "./test/cluster/workload")
 	build.Dir, build.Env = checkout, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -186,7 +190,7 @@ func (w *clusterEnv) makeNodes(t *testing.T) {
 func (w *clusterEnv) startClusters(t *testing.T) {
 	for n, images := range map[*node][]string{
 		w.hub:   {"pause.tar", "envoy.tar", "principal.tar", "agentctl.tar"},
-		w.spoke: {"pause.tar", "argocd.tar", "workload.tar", "busybox.tar", "agent.tar"},
+		w.spoke: {"pause.tar", "argocd.tar", "workload.tar", "busybox.tar", "agent.tar", "agentctl-check.tar"},
 	} {
 		caller := n.makeCaller(t)
 		var err error
@@ -376,11 +380,62 @@ func (w *clusterEnv) installPrincipal(t *testing.T) {
 	w.must(t, w.hub, w.hubInstall...)
 }
 
-func (w *clusterEnv) installAgent(t *testing.T) {
+// appVersion is that of the chart of the agent.
+func appVersion(t *testing.T, checkout string) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(checkout, "charts", "argomesh-agent", "Chart.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var chart struct {
+		AppVersion string `json:"appVersion"`
+	}
+	if err := yaml.Unmarshal(raw, &chart); err != nil || chart.AppVersion == "" {
+		t.Fatalf("the chart says %q, %v", chart.AppVersion, err)
+	}
+	return chart.AppVersion
+}
+
+// principalPort is the port of the hub's node on which agents reach the principal.
+func (w *clusterEnv) principalPort(t *testing.T) int32 {
+	t.Helper()
 	service, err := w.hub.client.CoreV1().Services(harness.ArgoCDNamespace).Get(t.Context(), "argomesh-principal-stream", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return service.Spec.Ports[0].NodePort
+}
+
+// testPath has a Job of the spoke look at the way to the principal, and at one on which nobody listens.
+func (w *clusterEnv) testPath(t *testing.T) {
+	for address, want := range map[string]string{
+		fmt.Sprintf("%s:%d", wanHub, w.principalPort(t)): "ok", wanHub + ":1": "problem",
+	} {
+		// It finds more, such as that there is no CSI driver, and fails for that.
+		out, err := w.agentctl(t, "check", "spoke", "--pre", "--context", "spoke", "--principal", address, "--principal-id", principalID,
+			"--registry", registry, "-o", "json")
+		var report struct {
+			Findings []struct{ Word, Level, Says string }
+		}
+		if jsonErr := json.Unmarshal([]byte(out), &report); jsonErr != nil {
+			t.Fatalf("%v, %v", err, jsonErr)
+		}
+		levels := map[string]string{}
+		for _, f := range report.Findings {
+			levels[f.Word] = f.Level
+			t.Logf("%s: %s: %s (%s)", address, f.Level, f.Says, f.Word)
+		}
+		if got := levels["PrincipalUnreachable"]; got != want {
+			t.Errorf("of the way to %s a pod says %q, want %q\n%s", address, got, want, w.spoke.explain(t))
+		}
+	}
+	jobs, err := w.spoke.client.BatchV1().Jobs(harness.ArgoCDNamespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(jobs.Items) > 0 {
+		t.Errorf("%d Jobs are left, %v", len(jobs.Items), err)
+	}
+}
+
+func (w *clusterEnv) installAgent(t *testing.T) {
 	folder := w.identity(t, w.spoke, agentID)
 	file := w.spoke.write(t, "argomesh-agent.yaml", map[string]any{
 		"image":    map[string]any{"tag": imageTag},
@@ -389,7 +444,7 @@ func (w *clusterEnv) installAgent(t *testing.T) {
 	})
 	w.spokeInstall = append([]string{
 		"spoke", "install", agentName, "--context", "spoke", "--hub-context", "hub", "--values", file, "--spiffe-id", agentID,
-		"--access", "read,writes,exec", "--principal", fmt.Sprintf("%s:%d", wanHub, service.Spec.Ports[0].NodePort), "--principal-id", principalID,
+		"--access", "read,writes,exec", "--principal", fmt.Sprintf("%s:%d", wanHub, w.principalPort(t)), "--principal-id", principalID,
 	}, offline...)
 	w.must(t, w.spoke, w.spokeInstall...)
 }

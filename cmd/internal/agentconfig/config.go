@@ -19,6 +19,9 @@ import (
 // Argo CD. It is the field manager of what the agent applies there, too.
 const Name = "argomesh-agent"
 
+// HubKey is the key of ConfigMap Name that has the UID of the hub that the agent was welcomed by last.
+const HubKey = "hub"
+
 // Config is the configuration of an agent. Its keys are the reference manual;
 // docs and charts follow them.
 type Config struct {

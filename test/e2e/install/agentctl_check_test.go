@@ -52,6 +52,9 @@ func newAdmin(t *testing.T) *admin {
 	a := &admin{}
 	a.say(ready)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/metrics" {
+			return // it has none yet
+		}
 		if r.URL.Path != "/readyz" || r.URL.Query().Get("format") != "json" {
 			http.NotFound(w, r)
 			return
@@ -226,6 +229,17 @@ func findsWhatIsWrong(t *testing.T, c *harness.ControlPlane, says *admin, words 
 				"spec": map[string]any{"sourceRepos": []any{"*"}, "destinations": []any{map[string]any{"name": "*", "server": "*", "namespace": "*"}}},
 			}})
 		}},
+		// What an earlier policy admitted: a copy of the hub in an AppProject that is the spoke's own.
+		{"PolicyRefuses", onSpoke, func(t *testing.T) {
+			t.Helper()
+			env.Create(t, c.Resource(harness.Applications, argocd), &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": map[string]any{"name": "copy", "annotations": map[string]any{
+					"argocd.argoproj.io/source-uid": "11111111-2222-3333-4444-555555555555", "argomesh.io/source": `{"hash":"h","revision":1,"created":1,"wrote":"w"}`,
+				}},
+				"spec": map[string]any{"project": "default", "source": map[string]any{"repoURL": "https://git.example/x", "path": "."},
+					"destination": map[string]any{"server": "https://kubernetes.default.svc", "namespace": "shop"}},
+			}})
+		}, installSpoke("--set", "config.policy.projects={default}")},
 	} {
 		if len(words) > 0 && !slices.Contains(words, b.word) {
 			continue

@@ -228,6 +228,20 @@ func TestAgentctlFederates(t *testing.T) {
 		t.Errorf("what was refused changed (-before +after):\n%s", diff)
 	}
 	belongsTo("hub.example")
+	// Nor by one of the same trust domain, which agents tell by its UID.
+	env.Create(t, p.hub.Resource(env.ConfigMaps, harness.ArgoCDNamespace), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "argomesh-hub"}, "data": map[string]any{"uid": "this-hub"},
+	}})
+	welcomedBy := func(uid string) {
+		t.Helper()
+		env.Patch(t, p.spoke.Resource(env.ConfigMaps, harness.ArgoCDNamespace), "argomesh-agent", map[string]any{"data": map[string]any{"hub": uid}})
+	}
+	welcomedBy("other-hub")
+	if _, err := agentctl(t, p.kubeconfig, spoke...); err == nil || !strings.Contains(err.Error(), "the agent there is of another hub, whose UID is other-hub") {
+		t.Errorf("by another hub of the trust domain: %v", err)
+	}
+	welcomedBy("this-hub")
+	must(t, p.kubeconfig, append(slices.Clone(spoke), "--dry-run")...)
 
 	second := slices.Clone(spoke)
 	second[slices.Index(second, "edge.example")] = "other.example"

@@ -136,12 +136,50 @@ func TestAgentctlBringsOthers(t *testing.T) {
 func TestAgentctlWithRefuses(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		"--with kubernetes: it is spire or argocd":       {"--with", "kubernetes"},
-		"--with brings what is not there to the cluster": {"--with", "argocd", "--output-dir", t.TempDir()},
-		"--spire-values: --with spire is missing":        {"--with", "argocd", "--spire-values", "x.yaml"},
+		"--with kubernetes: it is spire, argocd or istio": {"--with", "kubernetes"},
+		"--spire-values: --with spire is missing":         {"--with", "argocd", "--spire-values", "x.yaml"},
 	} {
 		if _, err := agentctl(t, os.DevNull, append([]string{"hub", "install"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", args, err, want)
 		}
+	}
+}
+
+// A bare cluster gets them as files, too: those of others first, and what needs them once they are there.
+func TestAgentctlWritesOthersAsFiles(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "kubectl")
+	c, err := harnesstest.New(t).StartControlPlane(t.Context(), harness.ControlPlaneConfig{Name: "bare"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	args := append(slices.Clone(hubArgs), "--trust-domain", "hub.example", "--check-images=false", "--with", "spire,argocd",
+		"--manifests", archives(t), "--output-dir", folder)
+	out := must(t, c.Kubeconfig, args...)
+	if !strings.Contains(out, "run this again then") {
+		t.Errorf("it says\n%s", out)
+	}
+	for _, name := range []string{"spire-system", harness.ArgoCDNamespace} {
+		if _, err := c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "").Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("it made namespace %s: %v", name, err)
+		}
+	}
+	for _, of := range []string{"spire", "argocd"} {
+		kubectl(t, c, "apply", "--server-side", "-k", filepath.Join(folder, "hub", of))
+	}
+	kubectl(t, c, "wait", "--for=condition=established", "crd", "--all", "--timeout=60s")
+	if out := kubectl(t, c, "get", "deployment", "-n", harness.ArgoCDNamespace, "-o", "name"); !strings.Contains(out, "argocd-server") {
+		t.Errorf("namespace %s has\n%s", harness.ArgoCDNamespace, out)
+	}
+	out = must(t, c.Kubeconfig, args...)
+	for _, want := range []string{"SPIRE is there", "Argo CD v3.5.3 is there", "next: kubectl apply --server-side -k " + filepath.Join(folder, "hub")} {
+		if !strings.Contains(out, want) {
+			t.Errorf("of what is there it does not say %q:\n%s", want, out)
+		}
+	}
+	kubectl(t, c, "apply", "--server-side", "-k", filepath.Join(folder, "hub"))
+	if id := identityNamed(t, c, "principal")["spiffeIDTemplate"]; id != "spiffe://hub.example/argomesh/principal" {
+		t.Errorf("the principal is registered as %v", id)
 	}
 }

@@ -36,7 +36,7 @@ func projects() []project {
 			name: "argo-cd", module: "github.com/argoproj/argo-cd/v3",
 			files: map[string][]string{
 				"":             {"LICENSE", "manifests/install.yaml"},
-				"applications": {"examples/k8s-rbac/argocd-server-applications/argocd-server-*.yaml"},
+				"applications": {"examples/k8s-rbac/argocd-server-applications/argocd-*.yaml"},
 			},
 		},
 		{

@@ -3,6 +3,7 @@ package argocd
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -136,6 +137,31 @@ func argsToCommand(o *unstructured.Unstructured) error {
 	delete(c, "args")
 	c["command"] = append([]any{"/usr/bin/tini", "--"}, args...)
 	return unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers")
+}
+
+// Inject has the pods of what calls the principal have labels and annotations.
+func Inject(objects []*unstructured.Unstructured, labels, annotations map[string]string) error {
+	for _, o := range objects {
+		if name := o.GetName(); !strings.HasSuffix(o.GetKind(), "Set") && o.GetKind() != "Deployment" ||
+			name != serverPart && name != controllerPart {
+			continue
+		}
+		for field, add := range map[string]map[string]string{"labels": labels, "annotations": annotations} {
+			at := []string{"spec", "template", "metadata", field}
+			all, _, err := unstructured.NestedStringMap(o.Object, at...)
+			if err != nil {
+				return fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
+			}
+			if all == nil {
+				all = map[string]string{}
+			}
+			maps.Copy(all, add)
+			if err := unstructured.SetNestedStringMap(o.Object, all, at...); err != nil {
+				return fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
+			}
+		}
+	}
+	return nil
 }
 
 // StockChart returns the files of a chart that installs objects of a release of Argo CD.

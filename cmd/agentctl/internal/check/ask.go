@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,29 +56,51 @@ func readiness(ctx context.Context, admin string, side Side) (out Readiness, err
 	if err != nil {
 		return out, err
 	}
-	if err := json.Unmarshal(body, &out); err != nil || side == Spoke {
+	if err := json.Unmarshal(body, &out); err != nil {
 		return out, err
 	}
 	answer, err := get(ctx, admin+"/metrics")
 	if err != nil {
 		return out, err
 	}
-	out.Headerless, err = counter(io.LimitReader(answer, maxMetrics), headerless)
+	wanted := []string{headerless}
+	if side == Spoke {
+		wanted = []string{cuts, cutSeconds}
+	}
+	is, err := series(io.LimitReader(answer, maxMetrics), wanted...)
+	out.Headerless, out.Cuts = is[headerless], is[cuts]
+	if out.Cuts > 0 {
+		out.CutAfter = is[cutSeconds] / out.Cuts
+	}
 	return out, errors.Join(err, answer.Close())
 }
 
 // headerless counts the calls that a principal refused since no proxy said whose they are.
 const headerless = `argomesh_stream_refused_total{kind="headerless"}`
 
-// counter returns the value of a series, with its labels, of what /metrics says; 0 if it is not there.
-func counter(metrics io.Reader, series string) (float64, error) {
+// cuts counts the connections of an agent that ended without a word of either side, and cutSeconds adds up how old
+// they were.
+const (
+	cuts       = "argomesh_stream_cut_seconds_count"
+	cutSeconds = "argomesh_stream_cut_seconds_sum"
+)
+
+// series returns the values of series, with their labels, of what /metrics says; none of one that is not there.
+func series(metrics io.Reader, names ...string) (map[string]float64, error) {
+	out := map[string]float64{}
 	lines := bufio.NewScanner(metrics)
-	for lines.Scan() {
-		if value, found := strings.CutPrefix(lines.Text(), series+" "); found {
-			return strconv.ParseFloat(value, 64)
+	for len(out) < len(names) && lines.Scan() {
+		at := strings.LastIndexByte(lines.Text(), ' ')
+		if at < 0 || !slices.Contains(names, lines.Text()[:at]) {
+			continue
 		}
+		value, err := strconv.ParseFloat(lines.Text()[at+1:], 64)
+		if err != nil {
+			return out, err
+		}
+		out[lines.Text()[:at]] = value
 	}
-	return 0, lines.Err()
+	return out, lines.Err()
 }
 
 // fetch reads what an admin server says, ready or not.
@@ -95,20 +119,34 @@ func get(ctx context.Context, url string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	// A pod is not to lead this machine elsewhere.
+	client := &http.Client{
+		Transport: &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusServiceUnavailable {
+		return nil, errors.Join(fmt.Errorf("it answers with %s", resp.Status), resp.Body.Close())
 	}
 	return resp.Body, nil
 }
 
-// refused returns the Applications that their AppProjects do not admit, by the configuration with
-// which the principal runs.
+// refused returns what is not admitted, by the configuration with which the program of this side runs: on the hub
+// Applications by their AppProjects, on a spoke what the hub has there by the policy.
 func (o *observer) refused(ctx context.Context, f *Facts) ([]Finding, error) {
-	if f.Config.is == nil || len(f.OfHub.Agents.is) == 0 {
+	of, level, word := review.Admission, Problem, "NoProjectAdmits"
+	if f.Side == Spoke {
+		of, level, word = review.Policy, Warning, "PolicyRefuses"
+	}
+	if f.Config.is == nil || f.Side == Hub && len(f.OfHub.Agents.is) == 0 {
 		return nil, f.Config.err
 	}
-	file, err := os.CreateTemp("", "principal-*.yaml")
+	file, err := os.CreateTemp("", "argomesh-*.yaml")
 	if err != nil {
 		return nil, err
 	}
@@ -121,11 +159,12 @@ func (o *observer) refused(ctx context.Context, f *Facts) ([]Finding, error) {
 	if err := errors.Join(err, file.Close()); err != nil {
 		return nil, err
 	}
-	all, err := review.Admission(ctx, o.conn, file.Name())
+	all, err := of(ctx, o.conn, file.Name())
 	var out []Finding
 	for _, one := range all {
-		if one.Level != inspect.Fine && strings.HasPrefix(one.About, "Application ") {
-			out = append(out, found(Problem, "NoProjectAdmits", one.About, one.Says, one.Cure))
+		// What else is told of a configuration, or of a cluster, has checks of its own.
+		if kind, _, _ := strings.Cut(one.About, " "); one.Level != inspect.Fine && (kind == "Application" || kind == "AppProject") {
+			out = append(out, found(level, word, one.About, one.Says, one.Cure))
 		}
 	}
 	return out, err

@@ -50,8 +50,8 @@ func healthy(side Side) *Facts {
 		Deployment: read[*appsv1.Deployment]{is: d}, Pods: read[[]corev1.Pod]{is: []corev1.Pod{pod}}, Mounts: map[string]string{},
 		Asked: map[string]read[Readiness]{"pod": {is: Readiness{Ready: true}}},
 		SPIRE: SPIREFacts{CSIDriver: read[bool]{is: true}, Served: read[bool]{is: true}},
-		Policies: read[[]networkingv1.NetworkPolicy]{is: []networkingv1.NetworkPolicy{redisPolicyOf("argocd-server"),
-			redisPolicyOf(side.chart())}},
+		Network: NetworkFacts{Policies: read[[]networkingv1.NetworkPolicy]{is: []networkingv1.NetworkPolicy{redisPolicyOf("argocd-server"),
+			redisPolicyOf(side.chart())}}},
 		OfHub: HubFacts{
 			Service: read[*corev1.Service]{is: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "argomesh-principal-stream"}}},
 			Project: read[string]{is: "not-shared"},
@@ -153,23 +153,32 @@ var broken = map[string]struct {
 	"HeaderMissing": {Hub, Warning, func(f *Facts) {
 		asked := f.Asked["pod"]
 		metrics := strings.Repeat("argomesh_agent_connected{agent=\"edge-1\"} 1\n", 50000) + headerless + " 3\n"
-		asked.is.Headerless, _ = counter(strings.NewReader(metrics), headerless)
+		is, _ := series(strings.NewReader(metrics), headerless)
+		asked.is.Headerless = is[headerless]
+		f.Asked["pod"] = asked
+	}},
+	"ConnectionCut": {Spoke, Warning, func(f *Facts) {
+		asked := f.Asked["pod"]
+		asked.is.Cuts, asked.is.CutAfter = 3, 60
 		f.Asked["pod"] = asked
 	}},
 	"SidecarWithoutSPIRE": {Hub, Problem, func(f *Facts) {
 		f.Pods.is[0].Spec.InitContainers = []corev1.Container{{Name: "istio-proxy"}}
 	}},
 	"MeshPermissive": {Hub, Problem, func(f *Facts) {
-		f.PeerAuthentications.is = []*unstructured.Unstructured{{Object: map[string]any{"spec": map[string]any{"mtls": map[string]any{"mode": "PERMISSIVE"}}}}}
+		f.Network.PeerAuthentications.is = []*unstructured.Unstructured{{Object: map[string]any{"spec": map[string]any{"mtls": map[string]any{"mode": "PERMISSIVE"}}}}}
 	}},
 	"LoadBalancerPending": {Hub, Problem, func(f *Facts) { f.OfHub.Service.is.Spec.Type = corev1.ServiceTypeLoadBalancer }},
 	"ServiceMissing":      {Hub, Problem, func(f *Facts) { f.OfHub.Service.is = nil }},
 	"RedisNotOurs":        {Hub, Problem, func(f *Facts) { f.ArgoCD.is.Server.Spec.Template.Spec.Containers[0].Args = nil }},
 	"RedisProxyOff":       {Hub, Warning, func(f *Facts) { delete(f.Config.is, "redis_proxy") }},
-	"RedisShut":           {Spoke, Problem, func(f *Facts) { f.Policies.is = f.Policies.is[:1] }},
+	"RedisShut":           {Spoke, Problem, func(f *Facts) { f.Network.Policies.is = f.Network.Policies.is[:1] }},
 	"LiveAccessOff":       {Spoke, Warning, func(f *Facts) { delete(f.Config.is, "access") }},
 	"NoProjectAdmits": {Hub, Problem, func(f *Facts) {
-		f.OfHub.Refused.is = []Finding{found(Problem, "NoProjectAdmits", "Application edge-1/shop", "is not sent", "")}
+		f.Refused.is = []Finding{found(Problem, "NoProjectAdmits", "Application edge-1/shop", "is not sent", "")}
+	}},
+	"PolicyRefuses": {Spoke, Warning, func(f *Facts) {
+		f.Refused.is = []Finding{found(Warning, "PolicyRefuses", "Application argocd/shop", "is refused", "allow it")}
 	}},
 	// Of an Agent's status.
 	"RefusedName": {Hub, Problem, func(f *Facts) {
@@ -290,8 +299,8 @@ func TestUnread(t *testing.T) {
 	for _, side := range []Side{Hub, Spoke} {
 		f := healthy(side)
 		f.Clock.err, f.ArgoCD.err, f.Definitions.err, f.Release.err, f.Differs.err = denied, denied, denied, denied, denied
-		f.Deployment.err, f.Pods.err, f.SPIRE.CSIDriver.err, f.SPIRE.Served.err, f.Policies.err = denied, denied, denied, denied, denied
-		f.PeerAuthentications.err, f.OfHub.Agents.err, f.OfHub.Service.err, f.OfHub.Refused.err, f.Kubernetes.err = denied, denied, denied, denied, denied
+		f.Deployment.err, f.Pods.err, f.SPIRE.CSIDriver.err, f.SPIRE.Served.err, f.Network.Policies.err = denied, denied, denied, denied, denied
+		f.Network.PeerAuthentications.err, f.OfHub.Agents.err, f.OfHub.Service.err, f.Refused.err, f.Kubernetes.err = denied, denied, denied, denied, denied
 		f.Asked = map[string]read[Readiness]{"pod": {err: denied}}
 		for _, got := range Run(f, false) {
 			if got.Level == Problem || got.Level == Unknown && (got.Cure == "" || !strings.Contains(got.Says, "forbidden")) {
@@ -352,16 +361,17 @@ func TestReadiness(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/metrics" {
-			_, _ = w.Write([]byte(headerless + " 7\n"))
+			_, _ = w.Write([]byte(headerless + " 7\n" + cutSeconds + " 240\n" + cuts + " 4\n"))
 			return
 		}
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_, _ = w.Write([]byte(`{"ready":false,"checks":[{"name":"identity","ready":false,"reason":"no SVID"}]}`))
 	}))
 	defer server.Close()
-	for side, refused := range map[Side]float64{Hub: 7, Spoke: 0} {
+	for side, want := range map[Side]Readiness{Hub: {Headerless: 7}, Spoke: {Cuts: 4, CutAfter: 60}} {
 		got, err := readiness(t.Context(), server.URL, side)
-		if err != nil || got.Ready || len(got.Checks) != 1 || got.Checks[0].Reason != "no SVID" || got.Headerless != refused {
+		if err != nil || got.Ready || len(got.Checks) != 1 || got.Checks[0].Reason != "no SVID" || got.Headerless != want.Headerless ||
+			got.Cuts != want.Cuts || got.CutAfter != want.CutAfter {
 			t.Errorf("%s: got %+v, %v", side, got, err)
 		}
 	}

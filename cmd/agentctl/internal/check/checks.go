@@ -23,7 +23,7 @@ func checks() []check {
 		{true, classes},
 		{false, installed}, {false, chartVersion}, {false, differing}, {false, pods}, {false, programs},
 		{false, registered}, {false, dnsName}, {false, federation}, {false, loadBalancer}, {false, redisOfServer},
-		{false, redisPolicy}, {false, sidecars}, {false, permissive}, {false, access}, {false, agents}, {false, projects},
+		{false, redisPolicy}, {false, sidecars}, {false, permissive}, {false, access}, {false, agents}, {false, admitted},
 	}
 }
 
@@ -148,6 +148,23 @@ func chartVersion(f *Facts) []Finding {
 			fmt.Sprintf("run \"agentctl %s install\" to upgrade, the hub first; or use the agentctl of that release", f.Side))}
 	}
 	return well(word, about, "is of "+f.ChartVersion)
+}
+
+// admitted tells what an upgrade, or a change of an AppProject or a policy, stops.
+func admitted(f *Facts) []Finding {
+	word, about, fine := "NoProjectAdmits", "AppProjects", "admit all Applications of managed agents"
+	if f.Side == Spoke {
+		word, about, fine = "PolicyRefuses", "policy", "admits all that the hub has on this spoke"
+	}
+	switch {
+	case f.Deployment.is == nil:
+		return nil
+	case f.Refused.err != nil:
+		return unread(word, about, f.Refused.err)
+	case len(f.Refused.is) == 0:
+		return well(word, about, fine)
+	}
+	return f.Refused.is
 }
 
 func differing(f *Facts) []Finding {

@@ -47,8 +47,16 @@ type Facts struct {
 	Asked map[string]read[Readiness]
 	SPIRE SPIREFacts
 	OfHub HubFacts
+	// Refused are Applications of a hub that their AppProjects do not admit, or what a hub has on a spoke that the
+	// policy there does not.
+	Refused read[[]Finding]
 	// Config is the configuration of our program, nil for none.
-	Config   read[map[string]any]
+	Config  read[map[string]any]
+	Network NetworkFacts
+}
+
+// NetworkFacts are what says who may connect to whom.
+type NetworkFacts struct {
 	Policies read[[]networkingv1.NetworkPolicy]
 	// PeerAuthentications are Istio's, of our namespace and of the whole mesh; none without Istio.
 	PeerAuthentications read[[]*unstructured.Unstructured]
@@ -70,13 +78,15 @@ type HubFacts struct {
 	Agents  read[[]v1alpha1.Agent]
 	Service read[*corev1.Service] // on which agents connect; nil for none
 	Project read[string]          // default-project of ConfigMap argomesh-hub
-	Refused read[[]Finding]       // Applications that their AppProjects do not admit
 }
 
-// Readiness is what /readyz says, and of a principal one number of /metrics.
+// Readiness is what /readyz says, and some numbers of /metrics.
 type Readiness struct {
 	// Headerless is how many calls it refused since they had no client certificate in a header.
 	Headerless float64 `json:"-"`
+	// Cuts are how many connections of an agent ended without a word of either side, and CutAfter how old each was,
+	// on the average, in seconds.
+	Cuts, CutAfter float64 `json:"-"`
 
 	Ready  bool `json:"ready"`
 	Checks []struct {

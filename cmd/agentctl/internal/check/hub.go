@@ -53,12 +53,12 @@ func redisPolicy(f *Facts) []Finding {
 	if f.text("redis", "address") == "" {
 		return nil
 	}
-	if f.Policies.err != nil {
-		return unread(word, "NetworkPolicies", f.Policies.err)
+	if f.Network.Policies.err != nil {
+		return unread(word, "NetworkPolicies", f.Network.Policies.err)
 	}
 	shut := ""
-	for i := range f.Policies.is {
-		p := &f.Policies.is[i]
+	for i := range f.Network.Policies.is {
+		p := &f.Network.Policies.is[i]
 		if p.Spec.PodSelector.MatchLabels["app.kubernetes.io/name"] != "argocd-redis" {
 			continue
 		}
@@ -165,18 +165,4 @@ func parked(a *v1alpha1.Agent, n int64) Finding {
 	first := a.Status.Parked[0]
 	return found(Problem, first.Reason, about, fmt.Sprintf("has %d objects that are not applied, the first %s %s/%s: %s", n, first.Kind,
 		first.Namespace, first.Name, cli.CleanText(first.Message)), "")
-}
-
-func projects(f *Facts) []Finding {
-	const word = "NoProjectAdmits"
-	if f.Side != Hub || f.Deployment.is == nil {
-		return nil
-	}
-	if f.OfHub.Refused.err != nil {
-		return unread(word, "AppProjects", f.OfHub.Refused.err)
-	}
-	if len(f.OfHub.Refused.is) == 0 {
-		return well(word, "AppProjects", "admit all Applications of managed agents")
-	}
-	return f.OfHub.Refused.is
 }

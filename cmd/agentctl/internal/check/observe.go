@@ -67,6 +67,7 @@ func Observe(ctx context.Context, side Side, conn *cli.Connection, namespace str
 	if side == Hub {
 		o.hub(ctx, f)
 	}
+	f.Refused.is, f.Refused.err = o.refused(ctx, f)
 	return f, nil
 }
 
@@ -203,15 +204,15 @@ func (o *observer) pods(ctx context.Context, f *Facts) {
 
 func (o *observer) network(ctx context.Context, f *Facts) {
 	policies, err := o.client.NetworkingV1().NetworkPolicies(o.namespace).List(ctx, metav1.ListOptions{})
-	if f.Policies.err = err; err == nil {
-		f.Policies.is = policies.Items
+	if f.Network.Policies.err = err; err == nil {
+		f.Network.Policies.is = policies.Items
 	}
 	istio := schema.GroupVersionResource{Group: "security.istio.io", Version: "v1", Resource: "peerauthentications"}
 	for _, namespace := range []string{o.namespace, "istio-system"} {
 		list, err := o.list(ctx, istio, namespace)
-		f.PeerAuthentications.is = append(f.PeerAuthentications.is, list...)
+		f.Network.PeerAuthentications.is = append(f.Network.PeerAuthentications.is, list...)
 		if err != nil {
-			f.PeerAuthentications.err = err
+			f.Network.PeerAuthentications.err = err
 		}
 	}
 }
@@ -227,5 +228,4 @@ func (o *observer) hub(ctx context.Context, f *Facts) {
 	}
 	f.OfHub.Agents.is, f.OfHub.Agents.err = cli.ListAgents(ctx, o.conn, o.namespace)
 	f.OfHub.Agents.err = unless(cli.IsCRDMissing, f.OfHub.Agents.err)
-	f.OfHub.Refused.is, f.OfHub.Refused.err = o.refused(ctx, f)
 }

@@ -92,9 +92,21 @@ func programs(f *Facts) []Finding {
 			out = append(out, found(Warning, "HeaderMissing", about,
 				fmt.Sprintf("has refused %.0f calls, since it started, that had no x-forwarded-client-cert", n), ""))
 		}
+		if n, after := asked.is.Cuts, asked.is.CutAfter; n >= fewCuts && after < shortLife {
+			out = append(out, found(Warning, "ConnectionCut", about,
+				fmt.Sprintf("has lost its connection to the principal %.0f times since it started, each after %.0f s on the average,"+
+					" without a word of the principal", n, after), ""))
+		}
 	}
 	return out
 }
+
+// From so many connections on that were cut, and were younger than so many seconds on the average, something ends
+// them: a network that fails now and then, or a principal that is moved, does not.
+const (
+	fewCuts   = 3
+	shortLife = 3600
+)
 
 // cureOf says where to look when one of the checks of /readyz fails. Empty for what the word says.
 func cureOf(name string) string {
@@ -127,11 +139,11 @@ func sidecars(f *Facts) []Finding {
 
 func permissive(f *Facts) []Finding {
 	const word = "MeshPermissive"
-	if f.PeerAuthentications.err != nil {
-		return unread(word, "PeerAuthentications of Istio", f.PeerAuthentications.err)
+	if f.Network.PeerAuthentications.err != nil {
+		return unread(word, "PeerAuthentications of Istio", f.Network.PeerAuthentications.err)
 	}
 	var out []Finding
-	for _, o := range f.PeerAuthentications.is {
+	for _, o := range f.Network.PeerAuthentications.is {
 		mtls, _ := o.Object["spec"].(map[string]any)
 		mode, _ := mtls["mtls"].(map[string]any)
 		about := fmt.Sprintf("PeerAuthentication %s/%s", o.GetNamespace(), o.GetName())

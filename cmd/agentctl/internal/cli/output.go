@@ -100,6 +100,10 @@ func (yamlPrinter) PrintObj(obj runtime.Object, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	// YAML has some characters as they are that turn the text of a terminal around. JSON is YAML.
+	if bytes.ContainsFunc(encoded, func(r rune) bool { return r != '\n' && obeyed(r) }) {
+		encoded = text.Bytes()
+	}
 	_, err = beneath(w).Write(encoded)
 	return err
 }

@@ -234,7 +234,7 @@ func (t *tester) attempt(ctx context.Context, s step, before map[string]Outcome)
 	case err == nil:
 		r.Outcome, r.Says = OK, cli.CleanText(says) // some of it the spoke has said
 	case errors.As(err, &skip):
-		r.Says = skip.why
+		r.Says = cli.CleanText(skip.why)
 	case refusedByRule(err):
 		r.Says = cli.OneLine(err)
 	default:

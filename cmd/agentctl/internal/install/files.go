@@ -3,6 +3,7 @@ package install
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,13 +51,23 @@ func (f files) write(folder, name string, documents ...any) error {
 		out.Write(raw)
 	}
 	path := filepath.Join(f.folder, filepath.FromSlash(folder), name)
-	if there, err := os.ReadFile(path); err == nil && bytes.Equal(there, out.Bytes()) {
-		return f.s.say("%s unchanged", path)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // for a repository, without secrets
+	if err := os.MkdirAll(f.folder, 0o755); err != nil { //nolint:gosec // for a repository, without secrets
 		return err
 	}
-	if err := os.WriteFile(path, out.Bytes(), 0o644); err != nil { //nolint:gosec // as above
+	// Who writes to the repository leads nowhere else by a symbolic link, nor a hub by a name.
+	root, err := os.OpenRoot(f.folder)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // it is a folder
+	inside := filepath.Join(filepath.FromSlash(folder), name)
+	if there, err := root.ReadFile(inside); err == nil && bytes.Equal(there, out.Bytes()) {
+		return f.s.say("%s unchanged", path)
+	}
+	if err := root.MkdirAll(filepath.Dir(inside), 0o755); err != nil {
+		return err
+	}
+	if err := root.WriteFile(inside, out.Bytes(), 0o644); err != nil {
 		return err
 	}
 	return f.s.say("%s written", path)
@@ -97,7 +108,53 @@ func (s *side) writeFiles(ctx context.Context, o *options, w wanted, folder stri
 			return err
 		}
 	}
+	var meshed []any
+	for _, state := range w.mesh {
+		meshed = append(meshed, contents(state.Objects())...)
+	}
+	if len(meshed) > 0 {
+		resources = append(resources, "mesh.yaml")
+		if err := f.write(folder, "mesh.yaml", meshed...); err != nil {
+			return err
+		}
+	}
 	return f.kustomize(folder, resources...)
+}
+
+// writeExtra writes one thing of others, as its release would have it.
+func writeExtra(ctx context.Context, s *side, o *options, e extra, folder string) error {
+	plan, err := s.releases.Plan(ctx, e.desired)
+	if err != nil {
+		return s.explain(err, "render "+e.desired.Name)
+	}
+	if plan.Manifest == "" {
+		return fmt.Errorf("%s: %s, so nothing can be rendered: run the command without --output-dir first", e.desired.Name, plan.Why)
+	}
+	objects, err := release.Objects(plan.Manifest)
+	if err != nil {
+		return err
+	}
+	f := files{s, o.outputDir}
+	metadata := map[string]any{"name": e.namespace}
+	if len(e.labels) > 0 {
+		metadata["labels"] = e.labels
+	}
+	namespace := map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+	if err := f.write(folder, "namespace.yaml", namespace); err != nil {
+		return err
+	}
+	if err := f.write(folder, e.desired.Name+".yaml", contents(objects)...); err != nil {
+		return err
+	}
+	// Helm installs into a namespace what names none.
+	err = f.write(folder, kustomization, map[string]any{
+		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": e.namespace,
+		"resources": []string{"namespace.yaml", e.desired.Name + ".yaml"},
+	})
+	if err != nil {
+		return err
+	}
+	return s.say("next: kubectl apply --server-side -k %s", filepath.Join(o.outputDir, filepath.FromSlash(folder)))
 }
 
 func contents(objects []*unstructured.Unstructured) (out []any) {
@@ -109,7 +166,7 @@ func contents(objects []*unstructured.Unstructured) (out []any) {
 
 // writeHub writes the files of the hub.
 func (s *side) writeHub(ctx context.Context, o *options, w wanted) error {
-	if err := s.writeFiles(ctx, o, w, hubFolder); err != nil {
+	if err := errors.Join(s.writeFiles(ctx, o, w, hubFolder), sayAll(s, w.told)); err != nil {
 		return err
 	}
 	f := files{s, o.outputDir}

@@ -8,12 +8,15 @@ import (
 	"github.com/argomesh/argomesh/charts"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/istiosetup"
+	"github.com/argomesh/argomesh/cmd/internal/meshconfig"
 )
 
 const kept = "Values that were given once are kept: --values and --set are laid over them. A release that helm made\n" +
 	"is taken over, and helm goes on working with it. Where nothing has to change nothing is written."
 
-const bare = "On a cluster without SPIRE or Argo CD, --with spire,argocd brings what is not there.\n\n"
+const bare = "On a cluster without SPIRE or Argo CD, --with spire,argocd brings what is not there. With --with istio\n" +
+	"the pods are in the Istio that is there, with identities of SPIRE.\n\n"
 
 type hubCommand struct {
 	std         cli.Streams
@@ -40,6 +43,7 @@ func NewHubCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
 	}
 	c.options.addFlags(cmd)
+	c.options.with.istio.addHubFlags(cmd)
 	cmd.Flags().StringVar(&c.trustDomain, "trust-domain", "",
 		"trust domain of the hub: the principal is registered with SPIRE as spiffe://<trust domain>/argomesh/principal")
 	cli.Register(cmd, "trust-domain", cobra.NoFileCompletions)
@@ -67,7 +71,7 @@ func (c *hubCommand) run(ctx context.Context) error {
 	if err := s.hasImages(values); err != nil {
 		return err
 	}
-	if missing, err := bring(ctx, s, o, argocd.Hub, c.trustDomain); err != nil || missing {
+	if missing, err := bring(ctx, s, o, argocd.Hub, c.trustDomain, hubFolder); err != nil || missing {
 		return err
 	}
 	if err := s.check(ctx); err != nil {
@@ -83,7 +87,11 @@ func (c *hubCommand) run(ctx context.Context) error {
 	if err := s.install(ctx, o, w); err != nil || o.dryRun.Value != cli.DryRunNone {
 		return err
 	}
-	return s.say("next: agentctl spoke install NAME --context SPOKE --hub-context HUB --trust-domain TRUST_DOMAIN")
+	known, err := s.known(w.values)
+	if err != nil {
+		return err
+	}
+	return s.say("next: agentctl spoke install NAME --context SPOKE --hub-context HUB --trust-domain TRUST_DOMAIN%s", wayIn(known))
 }
 
 // plan returns what is to be on the hub.
@@ -91,8 +99,8 @@ func (c *hubCommand) plan(ctx context.Context, s *side, values map[string]any) (
 	if w.values, err = shareFromHub(s, &c.options, values); err != nil {
 		return w, err
 	}
+	var argo argocd.State
 	if c.options.argoCD {
-		var argo argocd.State
 		if w.values, argo, err = s.fillIn(ctx, w.values, argocd.State.HubValues); err != nil {
 			return w, err
 		}
@@ -104,7 +112,24 @@ func (c *hubCommand) plan(ctx context.Context, s *side, values map[string]any) (
 			return w, err
 		}
 	}
-	if c.trustDomain == "" || !c.options.identity.register {
+	if c.options.with.has(withIstio) {
+		istio := &c.options.with.istio
+		w.values, err = istio.onHub(ctx, s, c.options.identity.className, c.trustDomain, argo, w.values)
+		if err != nil {
+			return w, err
+		}
+		if w.told, err = istio.outside(ctx, s, argo); err != nil {
+			return w, err
+		}
+	}
+	known, err := s.known(w.values)
+	if err != nil {
+		return w, err
+	}
+	if w.mesh, err = planMesh(ctx, s, known); err != nil {
+		return w, err
+	}
+	if c.trustDomain == "" || !c.options.identity.register || istiosetup.Keeps(known, meshconfig.PartSPIRE) {
 		return w, nil
 	}
 	r, err := principalRegistration(c.trustDomain, s.namespace)

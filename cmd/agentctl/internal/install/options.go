@@ -95,7 +95,7 @@ func (o *options) checkOutput() error {
 	case o.outputDir != "" && o.dryRun.Value != cli.DryRunNone:
 		return errors.New("--output-dir writes nothing to the cluster: leave --dry-run out, and compare the files")
 	}
-	return o.with.check(o.outputDir)
+	return o.with.check()
 }
 
 // merged returns base with what the flags say laid over it.

@@ -18,6 +18,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/images"
+	meshcommand "github.com/argomesh/argomesh/cmd/agentctl/internal/mesh"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
 	"github.com/argomesh/argomesh/cmd/internal/lease"
 )
@@ -66,7 +67,9 @@ type wanted struct {
 	values   map[string]any
 	first    func(context.Context) error // before all else; nil for nothing
 	identity *registering                // with SPIRE; nil for nothing
+	mesh     []meshcommand.State         // what Istio, and on the hub SPIRE, is to have; none for nothing
 	server   serverPlan                  // of the hub
+	told     []string                    // what a person has to do
 }
 
 // serverPlan is what becomes of the hub's argocd-server. The zero value is nothing.
@@ -99,8 +102,13 @@ func (s *side) install(ctx context.Context, o *options, w wanted) error {
 	if err := w.identity.do(ctx, s.std.Out, dryRun); err != nil {
 		return err
 	}
+	for _, state := range w.mesh {
+		if err := state.Carry(ctx, s.std.Out, dryRun); err != nil {
+			return err
+		}
+	}
 	if dryRun {
-		return s.showAll(plan, w.server)
+		return errors.Join(s.showAll(plan, w.server), sayAll(s, w.told))
 	}
 	if plan.Act != release.Keep {
 		if err := s.apply(ctx, desired); err != nil {
@@ -112,7 +120,17 @@ func (s *side) install(ctx context.Context, o *options, w wanted) error {
 			return err
 		}
 	}
-	return s.setServer(ctx, w.server, o)
+	return errors.Join(s.setServer(ctx, w.server, o), sayAll(s, w.told))
+}
+
+// sayAll prints lines.
+func sayAll(s *side, lines []string) error {
+	for _, line := range lines {
+		if err := s.say("%s", line); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // prepare plans, and refuses what could not be carried out.

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/charts"
@@ -14,6 +18,10 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/chartvalues"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/istiosetup"
+	meshcommand "github.com/argomesh/argomesh/cmd/agentctl/internal/mesh"
+	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
+	hubstate "github.com/argomesh/argomesh/fleet/hub"
 	"github.com/argomesh/argomesh/identity"
 )
 
@@ -25,7 +33,8 @@ type spokeCommand struct {
 	hub         string // namespace of the hub's Argo CD
 	principal   string
 	principalID string
-	peer        string // SPIFFE ID that the agent is to meet, once it is planned
+	peer        string   // SPIFFE ID that the agent is to meet, once it is planned
+	ids         []string // SPIFFE IDs of the agent, as far as they are known
 	agent       agents.Registration
 	federate    federateFlags
 	from        string // file that the hub's side wrote
@@ -98,7 +107,8 @@ func (c *spokeCommand) run(ctx context.Context, name string) error {
 	if agent != nil {
 		ids, mode = agent.Spec.Identity.SPIFFEIDs, string(agent.Spec.Mode)
 	}
-	if missing, err := c.bring(ctx, s, ids, mode); err != nil || missing {
+	c.ids = ids
+	if missing, err := c.bring(ctx, s, name, mode); err != nil || missing {
 		return err
 	}
 	if err := s.check(ctx); err != nil {
@@ -188,12 +198,22 @@ func (c *spokeCommand) runFrom(ctx context.Context) error {
 	if err := s.connect(); err != nil {
 		return err
 	}
+	words, err := file.AccessWords()
+	if err != nil {
+		return err
+	}
+	if len(words) > 0 {
+		if err := s.say("the file lets the hub have live access: %s", strings.Join(words, ", ")); err != nil {
+			return err
+		}
+	}
 	config, _ := file.Values["config"].(map[string]any)
 	mode, _ := config["mode"].(string)
 	if err := c.fromSameHub(s, file.PrincipalID); err != nil {
 		return err
 	}
-	if missing, err := c.bring(ctx, s, file.SPIFFEIDs, mode); err != nil || missing {
+	c.ids = file.SPIFFEIDs
+	if missing, err := c.bring(ctx, s, file.Name, mode); err != nil || missing {
 		return err
 	}
 	if err := s.check(ctx); err != nil {
@@ -221,8 +241,8 @@ func (c *spokeCommand) runFrom(ctx context.Context) error {
 	return s.say("next, on the hub: agentctl agent get %s", file.Name)
 }
 
-// bring brings what --with names, for an agent of these SPIFFE IDs and that mode.
-func (c *spokeCommand) bring(ctx context.Context, s *side, ids []string, mode string) (missing bool, err error) {
+// bring brings what --with names, for an agent of that name and mode.
+func (c *spokeCommand) bring(ctx context.Context, s *side, name, mode string) (missing bool, err error) {
 	if len(c.options.with.names) == 0 {
 		return false, nil
 	}
@@ -234,8 +254,8 @@ func (c *spokeCommand) bring(ctx context.Context, s *side, ids []string, mode st
 		role = argocd.AutonomousSpoke
 	}
 	trustDomain := ""
-	if len(ids) > 0 {
-		id, err := identity.ParseID(ids[0])
+	if len(c.ids) > 0 {
+		id, err := identity.ParseID(c.ids[0])
 		if err != nil {
 			return false, err
 		}
@@ -246,7 +266,7 @@ func (c *spokeCommand) bring(ctx context.Context, s *side, ids []string, mode st
 		return false, fmt.Errorf("--with spire: trust domain %s is that of the hub's SPIRE, and each SPIRE signs for one of its own:"+
 			" give the spoke another by --trust-domain, such as edge.%s", trustDomain, trustDomain)
 	}
-	return bring(ctx, s, &c.options, role, trustDomain)
+	return bring(ctx, s, &c.options, role, trustDomain, spokesFolder+"/"+name)
 }
 
 // plan returns what is to be on the spoke, where the Agent on the hub is nil if the hub is not
@@ -268,6 +288,34 @@ func (c *spokeCommand) plan(ctx context.Context, s *side, name string, agent *v1
 	}
 	w.identity, err = s.planIdentity(ctx, &c.options.identity, r)
 	return w, err
+}
+
+// planIstio plans the objects of a spoke's Istio: where it is asked for, and where they are already.
+func (c *spokeCommand) planIstio(ctx context.Context, s *side, known map[string]any) (out []meshcommand.State, err error) {
+	if !istiosetup.Uses(known) {
+		return nil, nil
+	}
+	if !c.options.with.has(withIstio) {
+		left, err := meshcommand.LeftOnSpoke(ctx, s.conn, s.namespace)
+		if err != nil || !left.Any() {
+			return nil, err
+		}
+	}
+	config, _ := known["config"].(map[string]any)
+	principal, _ := config["principal"].(map[string]any)
+	hub, err := istiosetup.HubAddress(text(principal, "address"))
+	if err != nil {
+		return nil, fmt.Errorf("--with istio: --principal: %w", err)
+	}
+	peer, err := identity.ParseID(peerOf(known))
+	if err != nil {
+		return nil, fmt.Errorf("--principal-id: %w", err)
+	}
+	state, err := meshcommand.ObserveSpoke(ctx, s.conn, s.namespace, peer, hub)
+	if err != nil {
+		return nil, err
+	}
+	return []meshcommand.State{state}, state.Try(ctx)
 }
 
 // given returns base with what the flags say laid over it. Without an image it is refused.
@@ -295,6 +343,11 @@ func (c *spokeCommand) planned(ctx context.Context, s *side, base map[string]any
 			return w, err
 		}
 	}
+	if c.options.with.has(withIstio) {
+		if w.values, err = c.options.with.istio.onSpoke(ctx, s, c.ids, w.values); err != nil {
+			return w, err
+		}
+	}
 	known, err := s.known(w.values)
 	if err != nil {
 		return w, err
@@ -304,7 +357,8 @@ func (c *spokeCommand) planned(ctx context.Context, s *side, base map[string]any
 		return w, errors.New("--principal and --principal-id are missing: where the spoke reaches the principal, and the SPIFFE ID" +
 			" that it has there")
 	}
-	return w, nil
+	w.mesh, err = c.planIstio(ctx, s, known)
+	return w, err
 }
 
 // hasImages refuses an installation whose image is in no registry: ours has none that is public.
@@ -329,6 +383,9 @@ func (c *spokeCommand) ofHub(ctx context.Context, s *side, name string) (*cli.Hu
 	conn := c.conn.In(c.hubContext)
 	hub, err := conn.HubIn(c.hub)
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := isOf(ctx, s, hub); err != nil {
 		return nil, nil, err
 	}
 	agent, _, err := c.agent.Ensure(ctx, hub, name, true) // the API server tries it, and stores nothing yet
@@ -362,6 +419,32 @@ func (c *spokeCommand) toPrincipal(s *side, address, id string) error {
 		c.principal = address
 	}
 	return nil
+}
+
+// isOf refuses a spoke whose agent was welcomed by another hub. What is not known is no other.
+func isOf(ctx context.Context, s *side, hub *cli.Hub) error {
+	there, err := s.client.CoreV1().ConfigMaps(s.namespace).Get(ctx, agentconfig.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil
+	}
+	if err != nil {
+		return s.explain(err, "read ConfigMap "+agentconfig.Name)
+	}
+	said, err := hub.ConfigMaps.Get(ctx, hubstate.ConfigMap, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil
+	}
+	if err != nil {
+		return hub.Explain(err, "read ConfigMap "+hubstate.ConfigMap)
+	}
+	was := there.Data[agentconfig.HubKey]
+	is, _, _ := unstructured.NestedString(said.Object, "data", hubstate.UIDKey)
+	if was == "" || is == "" || was == is {
+		return nil
+	}
+	return fmt.Errorf("the agent there is of another hub, whose UID is %s, and that of this one is %s: is it the right --context and"+
+		" --hub-context? To move the spoke, remove the agent first by \"agentctl spoke uninstall\"; if this hub has taken the place of"+
+		" that one, let the agent connect to it once", was, is)
 }
 
 // fromSameHub refuses a file of another hub than that of the agent that is there.

@@ -55,9 +55,17 @@ func (s *side) uninstall(ctx context.Context, yes bool, timeout time.Duration) e
 	if err != nil {
 		return err
 	}
-	question := fmt.Sprintf("%s %s and its %d objects will be removed from namespace %s; Applications and workloads, Agents, and"+
+	left, err := leftMesh(ctx, s, is.Values, s.chart == charts.Agent)
+	if err != nil {
+		return err
+	}
+	beside := ""
+	if left.Any() {
+		beside = ", and what Istio has for it,"
+	}
+	question := fmt.Sprintf("%s %s and its %d objects%s will be removed from namespace %s; Applications and workloads, Agents, and"+
 		" what is registered with SPIRE stay. Go on?",
-		is.Chart, is.Version, len(objects), s.namespace)
+		is.Chart, is.Version, len(objects), beside, s.namespace)
 	agreed, err := cli.Consent(s.std, yes, question)
 	if err != nil {
 		return fmt.Errorf("uninstall %s: %w", s.chart, err)
@@ -75,6 +83,9 @@ func (s *side) uninstall(ctx context.Context, yes bool, timeout time.Duration) e
 		if err != nil {
 			return s.explain(err, "uninstall "+s.chart)
 		}
+		if err := removeMesh(ctx, s, is.Values); err != nil {
+			return err
+		}
 		if done.Kept != "" {
 			if err := s.say("%s", done.Kept); err != nil {
 				return err
@@ -90,4 +101,13 @@ func (s *side) uninstall(ctx context.Context, yes bool, timeout time.Duration) e
 		return s.explain(err, "remove Lease "+leaseName)
 	}
 	return nil
+}
+
+// removeMesh removes what Istio has for a side that is gone: not before, since a principal would put it back.
+func removeMesh(ctx context.Context, s *side, values map[string]any) error {
+	left, err := leftMesh(ctx, s, values, s.chart == charts.Agent)
+	if err != nil {
+		return err
+	}
+	return left.Carry(ctx, s.std.Out, false)
 }

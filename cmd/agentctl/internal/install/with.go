@@ -20,6 +20,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/federation"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/istiosetup"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/manifests"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
 	"github.com/argomesh/argomesh/mesh/spire"
@@ -29,6 +30,8 @@ import (
 const (
 	withSPIRE  = "spire"
 	withArgoCD = "argocd"
+	// withIstio configures an Istio that is there, and brings none.
+	withIstio = "istio"
 )
 
 // with is what of others an install brings where it is not there.
@@ -36,12 +39,14 @@ type with struct {
 	names     []string
 	manifests string
 	spire     values.Options // of its chart
+	istio     istioFlags
 }
 
 func (w *with) addFlags(cmd *cobra.Command) {
-	known := []string{withSPIRE, withArgoCD}
+	known := []string{withSPIRE, withArgoCD, withIstio}
 	cmd.Flags().StringSliceVar(&w.names, "with", nil,
-		"bring what is not there: "+strings.Join(known, ",")+"; what is there already is left as it is")
+		"bring what is not there, spire and argocd, and leave what is there as it is; istio: be in the Istio that is there")
+	w.istio.addFlags(cmd)
 	cmd.Flags().StringVar(&w.manifests, "manifests", "",
 		"folder or https URL with the archives of \"make manifests\", for --with (default those in agentctl)")
 	cmd.Flags().StringArrayVar(&w.spire.ValueFiles, "spire-values", nil,
@@ -50,17 +55,17 @@ func (w *with) addFlags(cmd *cobra.Command) {
 }
 
 // check refuses what is not known, and what does not go with it.
-func (w *with) check(outputDir string) error {
+func (w *with) check() error {
 	for _, name := range w.names {
-		if name != withSPIRE && name != withArgoCD {
-			return fmt.Errorf("--with %s: it is %s or %s", name, withSPIRE, withArgoCD)
+		if name != withSPIRE && name != withArgoCD && name != withIstio {
+			return fmt.Errorf("--with %s: it is %s, %s or %s", name, withSPIRE, withArgoCD, withIstio)
 		}
 	}
 	if len(w.spire.ValueFiles) > 0 && !w.has(withSPIRE) {
 		return errors.New("--spire-values: --with spire is missing")
 	}
-	if len(w.names) > 0 && outputDir != "" {
-		return errors.New("--with brings what is not there to the cluster, and --output-dir writes nothing to it: leave one out")
+	if w.istio.given() && !w.has(withIstio) {
+		return errors.New("--address, --istio-gateway and --istio-exposure: --with istio is missing")
 	}
 	return nil
 }
@@ -70,6 +75,7 @@ func (w *with) has(name string) bool { return slices.Contains(w.names, name) }
 // extra is one thing of others, as a release of Helm.
 type extra struct {
 	title     string // for people
+	file      string // of its folder, where files are written
 	resource  schema.GroupVersionResource
 	namespace string
 	labels    map[string]string // of the namespace, if it is made
@@ -81,7 +87,9 @@ type extra struct {
 
 // bring installs what --with names and is not there, or is there since an agentctl brought it, and waits
 // for it. missing says that a dry run cannot go on, since what comes next needs it.
-func bring(ctx context.Context, s *side, o *options, role argocd.Role, trustDomain string) (missing bool, err error) {
+//
+// Folder is where files of this side go, if files are written.
+func bring(ctx context.Context, s *side, o *options, role argocd.Role, trustDomain, folder string) (missing bool, err error) {
 	var extras []extra
 	if o.with.has(withSPIRE) {
 		e, err := spireExtra(ctx, &o.with, trustDomain)
@@ -91,18 +99,27 @@ func bring(ctx context.Context, s *side, o *options, role argocd.Role, trustDoma
 		extras = append(extras, e)
 	}
 	if o.with.has(withArgoCD) {
-		e, err := argoCDExtra(ctx, o.with.manifests, role, s.namespace)
+		e, err := argoCDExtra(ctx, &o.with, role, s.namespace)
 		if err != nil {
 			return false, err
 		}
 		extras = append(extras, e)
 	}
-	for _, e := range extras {
-		lacks, err := bringOne(ctx, s, o, e)
+	brings := make([]bringing, len(extras))
+	for i, e := range extras { // all before the first is written
+		if brings[i], err = look(ctx, s, o, e); err != nil {
+			return false, fmt.Errorf("--with: %w", err)
+		}
+	}
+	for _, b := range brings {
+		lacks, err := b.do(ctx, s, o, folder)
 		if err != nil {
 			return missing, fmt.Errorf("--with: %w", err)
 		}
 		missing = missing || lacks
+	}
+	if missing && o.outputDir != "" {
+		return true, s.say("what is installed beside that is written once it is there: run this again then")
 	}
 	if missing {
 		return true, s.say("what is installed beside that cannot be tried before it is there")
@@ -110,38 +127,71 @@ func bring(ctx context.Context, s *side, o *options, role argocd.Role, trustDoma
 	return false, nil
 }
 
-// bringOne brings one thing; missing says that a dry run did not.
-func bringOne(ctx context.Context, s *side, o *options, e extra) (missing bool, err error) {
-	at := &side{std: s.std, conn: s.conn, chart: e.desired.Name, namespace: e.namespace}
-	if err := at.connect(); err != nil {
-		return false, err
+// bringing is one thing of others as it is to be brought.
+type bringing struct {
+	extra
+	at       *side
+	revision int  // of its release; 0 for none
+	served   bool // its resource is there
+}
+
+// look looks for one thing, and refuses what cannot be brought. Nothing is written.
+func look(ctx context.Context, s *side, o *options, e extra) (b bringing, err error) {
+	b = bringing{extra: e, at: &side{std: s.std, conn: s.conn, chart: e.desired.Name, namespace: e.namespace}}
+	if err := b.at.connect(); err != nil {
+		return b, err
 	}
-	is, err := at.releases.Observe(e.desired.Name)
+	is, err := b.at.releases.Observe(e.desired.Name)
 	if err != nil {
-		return false, s.explain(err, "look for "+e.desired.Name)
+		return b, s.explain(err, "look for "+e.desired.Name)
 	}
-	served, err := cli.Serves(s.client.Discovery(), e.resource)
-	if err != nil {
-		return false, s.explain(err, "look for "+e.title)
-	}
-	if served && is.Revision == 0 {
-		return false, s.say("%s is there (its resource %s): it is left as it is", e.title, e.resource.GroupResource())
+	b.revision = is.Revision
+	if b.served, err = cli.Serves(s.client.Discovery(), e.resource); err != nil {
+		return b, s.explain(err, "look for "+e.title)
 	}
 	if was, to := is.Values[e.fixed], e.desired.Values[e.fixed]; was != nil && was != to {
-		return false, fmt.Errorf("%s is there with %s %v, and is not changed to %v: is it the right --context? To have it so,"+
+		return b, fmt.Errorf("%s is there with %s %v, and is not changed to %v: is it the right --context? To have it so,"+
 			" remove it first by \"helm uninstall %s -n %s\"", e.title, e.fixed, was, to, e.desired.Name, e.namespace)
 	}
+	b.desired.Force = o.force
+	if b.others() || o.outputDir != "" {
+		return b, nil
+	}
+	plan, err := b.at.releases.Plan(ctx, b.desired)
+	switch {
+	case err != nil:
+		return b, b.at.explain(err, "plan "+e.desired.Name)
+	case plan.Act == release.Refuse:
+		return b, fmt.Errorf("%s: %s", e.desired.Name, plan.Why)
+	case o.askImages:
+		err = b.at.hasImagesOf(ctx, plan)
+	}
+	return b, err
+}
+
+// others reports whether someone else brought it.
+func (b bringing) others() bool { return b.served && b.revision == 0 }
+
+// do brings it; missing says that a dry run, or one that writes files, did not.
+func (b bringing) do(ctx context.Context, s *side, o *options, folder string) (missing bool, err error) {
+	if b.others() {
+		return false, s.say("%s is there (its resource %s): it is left as it is", b.title, b.resource.GroupResource())
+	}
+	if o.outputDir != "" {
+		return !b.served, writeExtra(ctx, b.at, o, b.extra, folder+"/"+b.file)
+	}
 	dryRun := o.dryRun.Value != cli.DryRunNone
-	made, err := ensureNamespace(ctx, at, e.labels, dryRun)
+	made, err := ensureNamespace(ctx, b.at, b.labels, dryRun)
 	if err != nil {
 		return false, err
 	}
-	e.desired.Force = o.force
 	if made && dryRun {
-		return true, s.say("%s would be installed there", e.title)
+		return true, s.say("%s would be installed there", b.title)
 	}
-	err = at.installRelease(ctx, o, e.desired, e.waits)
-	return dryRun && is.Revision == 0, err
+	asked := *o
+	asked.askImages = false // they were
+	err = b.at.installRelease(ctx, &asked, b.desired, b.waits)
+	return dryRun && b.revision == 0, err
 }
 
 // installRelease has a release be as desired, and its workloads be ready.
@@ -219,7 +269,7 @@ func spireExtra(ctx context.Context, w *with, trustDomain string) (e extra, err 
 		}
 	}
 	return extra{
-		title: "SPIRE", resource: spire.Resource(spire.ClusterSPIFFEIDKind), namespace: federation.Namespace,
+		title: "SPIRE", file: withSPIRE, resource: spire.Resource(spire.ClusterSPIFFEIDKind), namespace: federation.Namespace,
 		labels: map[string]string{"pod-security.kubernetes.io/enforce": "privileged"},
 		desired: release.Desired{
 			Name: charts.SPIRE, Chart: folder, Further: definitions,
@@ -231,8 +281,8 @@ func spireExtra(ctx context.Context, w *with, trustDomain string) (e extra, err 
 }
 
 // argoCDExtra is Argo CD for a role.
-func argoCDExtra(ctx context.Context, from string, role argocd.Role, namespace string) (e extra, err error) {
-	set, err := manifests.Open(ctx, manifests.ArgoCD, from)
+func argoCDExtra(ctx context.Context, w *with, role argocd.Role, namespace string) (e extra, err error) {
+	set, err := manifests.Open(ctx, manifests.ArgoCD, w.manifests)
 	if err != nil {
 		return e, err
 	}
@@ -240,12 +290,18 @@ func argoCDExtra(ctx context.Context, from string, role argocd.Role, namespace s
 	if err != nil {
 		return e, err
 	}
+	if role == argocd.Hub && w.has(withIstio) {
+		labels, annotations := istiosetup.Injected(w.istio.place)
+		if err := argocd.Inject(objects, labels, annotations); err != nil {
+			return e, err
+		}
+	}
 	chart, err := argocd.StockChart(set.Version, objects)
 	if err != nil {
 		return e, err
 	}
 	return extra{
-		title: "Argo CD " + set.Version, resource: cli.ApplicationResource, namespace: namespace,
+		title: "Argo CD " + set.Version, file: withArgoCD, resource: cli.ApplicationResource, namespace: namespace,
 		desired: release.Desired{
 			Name: argocd.Stock, Further: chart, Values: map[string]any{"role": role.String()},
 		},

@@ -5,16 +5,9 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
 	"github.com/argomesh/argomesh/cmd/internal/meshconfig"
-	"github.com/argomesh/argomesh/internal/diff"
-	meshobjects "github.com/argomesh/argomesh/mesh/objects"
-	"github.com/argomesh/argomesh/mesh/spire"
 )
 
 func newMeshDiffCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
@@ -68,79 +61,25 @@ func (c *meshTarget) complete(cmd *cobra.Command, run func(ctx context.Context, 
 	c.agents.addFlag(cmd)
 }
 
-// meshState is what a hub should have of one product, and what it has.
-type meshState struct {
-	part       meshconfig.Part
-	manager    string
-	want, have []*unstructured.Unstructured
-	target     *registration.Objects
-}
-
-func (c *meshTarget) look(ctx context.Context, what string) (meshState, error) {
+// look returns what the hub should have of a product, and has.
+func (c *meshTarget) look(ctx context.Context, what string) (State, meshSettings, error) {
 	cfg, err := loadMesh(c.config)
 	if err != nil {
-		return meshState{}, err
+		return State{}, cfg, err
 	}
 	agents, err := c.agents.agents(ctx, c.std, c.conn)
 	if err != nil {
-		return meshState{}, err
+		return State{}, cfg, err
 	}
-	out := meshState{manager: meshobjects.Manager(cfg.Namespace)}
-	for _, part := range cfg.Mesh.Parts(cfg.Namespace) {
-		if part.Name == what {
-			out.part = part
-		}
-	}
-	if out.want, err = out.part.Render(agents); err != nil {
-		return meshState{}, meshProblems(err)
-	}
-	if out.target, err = registration.NewObjects(c.conn); err != nil {
-		return meshState{}, err
-	}
-	for _, place := range out.part.Places {
-		doing := "list " + place.Resource.Resource
-		if place.Namespace != "" {
-			doing += " of namespace " + place.Namespace
-		}
-		list, err := out.target.Client.Resource(place.Resource).Namespace(place.Namespace).List(ctx, metav1.ListOptions{})
-		if cli.IsCRDMissing(err) {
-			product := map[string]string{meshconfig.PartIstio: "Istio", meshconfig.PartSPIRE: "spire-controller-manager"}[what]
-			return meshState{},
-				fmt.Errorf("%s: the cluster at %s does not have the resources of %s: choose the hub with --context", doing,
-					out.target.Host, product)
-		}
-		if err != nil {
-			return meshState{}, out.target.Explain(err, doing)
-		}
-		for i := range list.Items {
-			out.have = append(out.have, &list.Items[i])
-		}
-	}
-	return out, nil
+	s, err := Observe(ctx, c.conn, cfg.Namespace, cfg.Mesh, what, agents)
+	return s, cfg, err
 }
 
 // apply carries out the plan, or shows it.
 func (c *meshTarget) apply(ctx context.Context, what string, dryRun bool) error {
-	found, err := c.look(ctx, what)
+	found, _, err := c.look(ctx, what)
 	if err != nil {
 		return err
 	}
-	plan := meshobjects.Plan(found.want, found.have, found.manager)
-	writer := meshobjects.Writer{Client: found.target.Client, Manager: found.manager,
-		Resources: map[string]schema.GroupVersionResource{}, DryRun: dryRun}
-	for _, place := range found.part.Places {
-		writer.Resources[place.Kind] = place.Resource
-	}
-	return registration.CarryOut(c.std.Out, plan, dryRun, func(done func(diff.Change[*unstructured.Unstructured])) error {
-		if err := spire.Refusals(plan); err != nil {
-			return err
-		}
-		for _, change := range plan {
-			if _, err := writer.Write(ctx, change); err != nil {
-				return found.target.Explain(err, change.Name)
-			}
-			done(change)
-		}
-		return nil
-	})
+	return found.Carry(ctx, c.std.Out, dryRun)
 }

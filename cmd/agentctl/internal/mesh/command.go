@@ -96,6 +96,11 @@ func (a *agentSource) agents(ctx context.Context, std cli.Streams,
 	if err != nil {
 		return nil, err
 	}
+	return admitted(list)
+}
+
+// admitted returns the SPIFFE IDs of those of the Agents that may connect.
+func admitted(list []unstructured.Unstructured) (map[identity.AgentName][]spiffeid.ID, error) {
 	agents := make([]v1alpha1.Agent, len(list))
 	seen := map[string]bool{}
 	for i := range list {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	meshobjects "github.com/argomesh/argomesh/mesh/objects"
 )
 
 func newMeshVerifyCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
@@ -20,11 +21,16 @@ func newMeshVerifyCommand(std cli.Streams, conn *cli.Connection) *cobra.Command 
 		Example: "  agentctl mesh verify istio --config principal.yaml",
 	}
 	c.complete(cmd, func(ctx context.Context, what string) error {
-		found, err := c.look(ctx, what)
+		found, cfg, err := c.look(ctx, what)
 		if err != nil {
 			return err
 		}
-		differences := found.part.Verify(found.want, found.have, found.manager)
+		var differences []meshobjects.Difference
+		for _, part := range cfg.Mesh.Parts(cfg.Namespace) {
+			if part.Name == what {
+				differences = part.Verify(found.want, found.have, found.manager)
+			}
+		}
 		for _, difference := range differences {
 			if _, err := fmt.Fprintln(c.std.Out, difference); err != nil {
 				return err
