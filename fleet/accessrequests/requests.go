@@ -105,8 +105,8 @@ func New(cfg Config) (*Requests, error) {
 			decision, _, _ := unstructured.NestedString(o.Object, "status", "decision")
 			user, _, _ := unstructured.NestedString(o.Object, "spec", "user", "username")
 			// What goes already is in no one's way, however long it takes.
-			return waiting{o.GetName(), user, o.GetUID(), o.GetCreationTimestamp().Time, decision != ""}, o.GetDeletionTimestamp() == nil,
-				nil
+			w := waiting{o.GetName(), user, o.GetUID(), o.GetCreationTimestamp().Time, decision != ""}
+			return w, o.GetDeletionTimestamp() == nil, nil
 		},
 		Changed: func([]collection.Change[waiting]) { r.changed.Tell() },
 		Readable: func(err error) {

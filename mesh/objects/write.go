@@ -101,7 +101,8 @@ func (w Writer) patch(ctx context.Context, resource dynamic.ResourceInterface, n
 	if err != nil {
 		return nil, fmt.Errorf("patch %s: %w", name, err)
 	}
-	stored, err := resource.Patch(ctx, have.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: w.Manager})
+	stored, err := resource.Patch(ctx, have.GetName(), types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: w.Manager})
 	if err != nil {
 		return nil, fmt.Errorf("patch %s: %w", name, err)
 	}

@@ -146,7 +146,8 @@ func isTokens(r Request) bool {
 // isExec reports whether r runs something in a pod, or reaches one as its own processes do. Behind the proxy
 // of a node is its kubelet, which does both for each pod of it.
 func isExec(r Request) bool {
-	return r.Subresource == "exec" || r.Subresource == "attach" || r.Subresource == "portforward" || isNodes(r) && r.IsProxy()
+	return r.Subresource == "exec" || r.Subresource == "attach" || r.Subresource == "portforward" ||
+		isNodes(r) && r.IsProxy()
 }
 
 // isSession reports whether r becomes a conversation with something that runs, by a

@@ -149,7 +149,8 @@ func (c *collector) logs(ctx context.Context, f func(name string, content []byte
 func (c *collector) logsOf(ctx context.Context, pod *corev1.Pod, f func(name string, content []byte) error) error {
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		// The API server says what it is called, and other ones are not as strict as Kubernetes.
-		name := fmt.Sprintf("logs/%s/%s", strings.ReplaceAll(pod.Name, "/", "_"), strings.ReplaceAll(container.Name, "/", "_"))
+		name := fmt.Sprintf("logs/%s/%s", strings.ReplaceAll(pod.Name, "/", "_"),
+			strings.ReplaceAll(container.Name, "/", "_"))
 		content, err := c.log(ctx, pod.Name, container.Name, false)
 		if err != nil {
 			c.problem(name, err)

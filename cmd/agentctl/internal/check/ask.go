@@ -163,7 +163,8 @@ func (o *observer) refused(ctx context.Context, f *Facts) ([]Finding, error) {
 	var out []Finding
 	for _, one := range all {
 		// What else is told of a configuration, or of a cluster, has checks of its own.
-		if kind, _, _ := strings.Cut(one.About, " "); one.Level != inspect.Fine && (kind == "Application" || kind == "AppProject") {
+		kind, _, _ := strings.Cut(one.About, " ")
+		if one.Level != inspect.Fine && (kind == "Application" || kind == "AppProject") {
 			out = append(out, found(level, word, one.About, one.Says, one.Cure))
 		}
 	}

@@ -34,8 +34,10 @@ type istioFlags struct {
 }
 
 func (f *istioFlags) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.place.Namespace, "istio-namespace", istiosetup.DefaultNamespace, "namespace of istiod, for --with istio")
-	cmd.Flags().StringVar(&f.place.Revision, "istio-revision", "", "revision of istiod, for --with istio (default that without a name)")
+	cmd.Flags().StringVar(&f.place.Namespace, "istio-namespace", istiosetup.DefaultNamespace,
+		"namespace of istiod, for --with istio")
+	cmd.Flags().StringVar(&f.place.Revision, "istio-revision", "",
+		"revision of istiod, for --with istio (default that without a name)")
 	for _, name := range []string{"istio-namespace", "istio-revision"} {
 		cli.Register(cmd, name, cobra.NoFileCompletions)
 	}
@@ -129,7 +131,8 @@ func (f *istioFlags) hub(ctx context.Context, s *side, class string, td spiffeid
 	}
 	was := meshOf(known)
 	h = istiosetup.Hub{
-		Namespace: s.namespace, TrustDomain: td, Address: cmp.Or(f.address, text(was, "hub")), Aliases: is.Aliases, Class: class,
+		Namespace: s.namespace, TrustDomain: td, Address: cmp.Or(f.address, text(was, "hub")), Aliases: is.Aliases,
+		Class:    class,
 		Exposure: mesh.Exposure(cmp.Or(f.exposure.Value, text(was, "exposure"), string(mesh.ExposurePassthrough))),
 		Callers:  callersOf(argo), Redis: has(known, "config", "redis_proxy", "listen"), At: f.place,
 	}
@@ -200,7 +203,8 @@ func lacking(s *side, settings istio.Settings, lacks []string) error {
 }
 
 // onSpoke returns values with those that follow from the Istio of a spoke.
-func (f *istioFlags) onSpoke(ctx context.Context, s *side, ids []string, values map[string]any) (map[string]any, error) {
+func (f *istioFlags) onSpoke(ctx context.Context, s *side, ids []string,
+	values map[string]any) (map[string]any, error) {
 	is, err := f.observe(ctx, s)
 	if err != nil {
 		return nil, err

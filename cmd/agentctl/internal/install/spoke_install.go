@@ -291,7 +291,8 @@ func (c *spokeCommand) plan(ctx context.Context, s *side, name string, agent *v1
 }
 
 // planIstio plans the objects of a spoke's Istio: where it is asked for, and where they are already.
-func (c *spokeCommand) planIstio(ctx context.Context, s *side, known map[string]any) (out []meshcommand.State, err error) {
+func (c *spokeCommand) planIstio(ctx context.Context, s *side,
+	known map[string]any) (out []meshcommand.State, err error) {
 	if !istiosetup.Uses(known) {
 		return nil, nil
 	}

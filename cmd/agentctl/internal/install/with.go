@@ -89,7 +89,8 @@ type extra struct {
 // for it. missing says that a dry run cannot go on, since what comes next needs it.
 //
 // Folder is where files of this side go, if files are written.
-func bring(ctx context.Context, s *side, o *options, role argocd.Role, trustDomain, folder string) (missing bool, err error) {
+func bring(ctx context.Context, s *side, o *options, role argocd.Role,
+	trustDomain, folder string) (missing bool, err error) {
 	var extras []extra
 	if o.with.has(withSPIRE) {
 		e, err := spireExtra(ctx, &o.with, trustDomain)

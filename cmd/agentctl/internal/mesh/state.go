@@ -175,7 +175,9 @@ func (s *State) look(ctx context.Context, conn *cli.Connection, part string,
 
 // Any reports whether any of it is there.
 func (s State) Any() bool {
-	return slices.ContainsFunc(s.have, func(o *unstructured.Unstructured) bool { return meshobjects.AppliedBy(o, s.manager) })
+	return slices.ContainsFunc(s.have, func(o *unstructured.Unstructured) bool {
+		return meshobjects.AppliedBy(o, s.manager)
+	})
 }
 
 // Objects are those that there should be.
