@@ -45,6 +45,7 @@ func run(ctx context.Context, args []string) error {
 	if err := cfg.Identity.CheckFolder(); err != nil {
 		return err
 	}
+	leaveProcessors()
 	base, err := start.New(ctx, start.Config{
 		Program: "agent", Build: build, Output: os.Stderr,
 		Fields: func(c zerolog.Context) zerolog.Context { return c.Stringer("agent", cfg.Name) },
