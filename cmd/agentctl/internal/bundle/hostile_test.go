@@ -45,7 +45,7 @@ func TestNamesStayInTheArchive(t *testing.T) {
 	t.Parallel()
 	a := newArchive(&bytes.Buffer{}, &Redactor{}, time.Unix(0, 0))
 	for name, fine := range map[string]bool{
-		"logs/pod/container.log": true, "logs/pod/../../../../home/u/.config/x.log": false, "/etc/passwd": false, "": false,
+		"logs/pod/container.log": true, "logs/pod/../../../outside.log": false, "/absolute.log": false, "": false,
 	} {
 		if err := a.add(name, []byte("x")); (err == nil) != fine {
 			t.Errorf("%q: %v", name, err)

@@ -6,12 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -101,21 +102,18 @@ func (f *istioFlags) onHub(ctx context.Context, s *side, class, trustDomain stri
 		lacks = append(lacks, fmt.Sprintf("the gateway %s has no identity of SPIRE (annotation inject.istio.io/templates: gateway,spire)",
 			h.Gateway))
 	}
-	base = under(known, base)
+	known = loader.MergeMaps(base, known)
 	if f.address != "" {
-		base = loader.MergeMaps(base, map[string]any{"config": map[string]any{"mesh": map[string]any{"hub": f.address}}})
-	}
-	values = loader.MergeMaps(base, values)
-	if known, err = s.known(values); err != nil {
-		return nil, err
+		hub := map[string]any{"config": map[string]any{"mesh": map[string]any{"hub": f.address}}}
+		known = loader.MergeMaps(loader.MergeMaps(known, hub), values)
 	}
 	if err := inIstio(known); err != nil {
 		return nil, err
 	}
 	if len(lacks) > 0 {
-		return nil, f.tell(s, values, lacks)
+		return nil, tell(s, known, lacks)
 	}
-	return values, isNotRegistered(ctx, s)
+	return known, isNotRegistered(ctx, s)
 }
 
 // hub returns where a principal with these values is in its Istio, and what that is told.
@@ -134,7 +132,12 @@ func (f *istioFlags) hub(ctx context.Context, s *side, class string, td spiffeid
 		Namespace: s.namespace, TrustDomain: td, Address: cmp.Or(f.address, text(was, "hub")), Aliases: is.Aliases,
 		Class:    class,
 		Exposure: mesh.Exposure(cmp.Or(f.exposure.Value, text(was, "exposure"), string(mesh.ExposurePassthrough))),
-		Callers:  callersOf(argo), Redis: has(known, "config", "redis_proxy", "listen"), At: f.place,
+		Callers:  callersOf(argo), At: f.place,
+	}
+	if address, _ := redisProxyOf(known); address != "" {
+		if h.RedisPort, err = portOf(address); err != nil {
+			return h, is, fmt.Errorf("config.envoy.redis: %w", err)
+		}
 	}
 	all, err := istiosetup.Gateways(ctx, s.client)
 	if err != nil {
@@ -174,11 +177,7 @@ func inIstio(known map[string]any) error {
 }
 
 // tell says what Istio has to be told before an install, as values of its chart.
-func (f *istioFlags) tell(s *side, values map[string]any, lacks []string) error {
-	known, err := s.known(values)
-	if err != nil {
-		return err
-	}
+func tell(s *side, known map[string]any, lacks []string) error {
 	m, err := meshcommand.ConfigOf(s.namespace, known)
 	if err != nil {
 		return err
@@ -225,11 +224,8 @@ func (f *istioFlags) onSpoke(ctx context.Context, s *side, ids []string,
 	if err != nil {
 		return nil, err
 	}
-	values = loader.MergeMaps(values, under(known, f.place.SpokeValues()))
-	if known, err = s.known(values); err != nil {
-		return nil, err
-	}
-	return values, inIstio(known)
+	known = loader.MergeMaps(f.place.SpokeValues(), known)
+	return known, inIstio(known)
 }
 
 // planMesh plans the objects of the hub's Istio and SPIRE that the values have the principal keep: it cannot
@@ -300,6 +296,16 @@ func wayIn(known map[string]any) string {
 	return flags
 }
 
+// portOf returns the port of host:port.
+func portOf(address string) (uint16, error) {
+	_, number, err := net.SplitHostPort(address)
+	if err != nil {
+		return 0, err
+	}
+	port, err := strconv.ParseUint(number, 10, 16)
+	return uint16(port), err
+}
+
 // callersOf returns the service accounts of Argo CD that call the proxies of the principal.
 func callersOf(argo argocd.State) (out []string) {
 	out = append(out, "argocd-server")
@@ -318,7 +324,7 @@ const controller = "argocd-application-controller"
 // outside says, for each program of Argo CD that calls the principal, what gives it a proxy of Istio if it has none.
 func (f *istioFlags) outside(ctx context.Context, s *side, argo argocd.State) (told []string, err error) {
 	if argo.Server != nil && !istiosetup.InMesh(argo.Server.Spec.Template) {
-		line, err := f.inject(s, "deployment", argo.Server.Name, argo.Server.Spec.Template)
+		line, err := f.inject(s, "deployment", argo.Server.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -334,12 +340,12 @@ func (f *istioFlags) outside(ctx context.Context, s *side, argo argocd.State) (t
 	if istiosetup.InMesh(set.Spec.Template) {
 		return told, nil
 	}
-	line, err := f.inject(s, "statefulset", set.Name, set.Spec.Template)
+	line, err := f.inject(s, "statefulset", set.Name)
 	return append(told, line), err
 }
 
 // inject says what gives the pods of a workload a proxy.
-func (f *istioFlags) inject(s *side, kind, name string, pod corev1.PodTemplateSpec) (string, error) {
+func (f *istioFlags) inject(s *side, kind, name string) (string, error) {
 	labels, annotations := istiosetup.Injected(f.place)
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{
 		"metadata": map[string]any{"labels": labels, "annotations": annotations},
@@ -348,8 +354,7 @@ func (f *istioFlags) inject(s *side, kind, name string, pod corev1.PodTemplateSp
 		return "", err
 	}
 	return fmt.Sprintf("%s %s has no proxy with an identity of SPIRE, so the principal does not let it in: kubectl -n %s patch %s %s"+
-		" --type merge -p '%s', or the same where it is managed (service account %s)", kind, name, s.namespace, kind, name, patch,
-		cmp.Or(pod.Spec.ServiceAccountName, "default")), nil
+		" --type merge -p '%s', or the same where it is managed", kind, name, s.namespace, kind, name, patch), nil
 }
 
 // leftMesh returns what of Istio an uninstall has to remove, by the values of the release.
@@ -388,24 +393,4 @@ func gatewayOf(all []istiosetup.Gateway, m map[string]any) string {
 func text(m map[string]any, key string) string {
 	s, _ := m[key].(string)
 	return s
-}
-
-// under returns those of values that given does not have. A list is one value.
-func under(given, values map[string]any) map[string]any {
-	out := map[string]any{}
-	for key, value := range values {
-		there, is := given[key]
-		below, isMap := value.(map[string]any)
-		switch {
-		case !is:
-			out[key] = value
-		case isMap:
-			if there, is := there.(map[string]any); is {
-				if rest := under(there, below); len(rest) > 0 {
-					out[key] = rest
-				}
-			}
-		}
-	}
-	return out
 }

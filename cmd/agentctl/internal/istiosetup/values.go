@@ -31,18 +31,15 @@ type Hub struct {
 	Aliases []string
 	// Class is that of the spire-controller-manager.
 	Class string
-	// Redis says that the principal has a Redis proxy.
-	Redis bool
-	At    Place
+	// RedisPort is that of the Redis proxy; 0 for none.
+	RedisPort uint16
+	At        Place
 }
 
 // account is the SPIFFE ID that Istio gives a service account.
 func (h Hub) account(namespace, name string) (spiffeid.ID, error) {
 	return spiffeid.FromSegments(h.TrustDomain, "ns", namespace, "sa", name)
 }
-
-// redisPort is the port on which Envoy takes Argo CD for the Redis proxy, unless config.envoy.redis says another.
-const redisPort = 6379
 
 // Values are those of the chart argomesh-principal, as far as they follow.
 func (h Hub) Values() (map[string]any, error) {
@@ -72,8 +69,8 @@ func (h Hub) Values() (map[string]any, error) {
 			"pod_labels": anyMap(h.Gateway.Labels)},
 		"live": map[string]any{"istio": meshconfig.LiveApply, "spire": meshconfig.LiveApply, "spire_class": h.Class},
 	}
-	if h.Redis {
-		m["redis_proxy_port"] = float64(redisPort) // as Helm has numbers
+	if h.RedisPort != 0 {
+		m["redis_proxy_port"] = float64(h.RedisPort) // as Helm has numbers
 	}
 	if len(h.Aliases) > 0 {
 		aliases := make([]any, len(h.Aliases))
