@@ -235,12 +235,15 @@ func FuzzPeer(f *testing.F) {
 			side = stream.Hub
 		}
 		over := make(chan struct{})
-		c := NewConn(side, edge1(t), "id", Pace{Heartbeat: DefaultHeartbeat, Silence: DefaultSilence}, s, func(error) { close(over) })
-		c.Hooks.Asked = func(stream.Service, int) {
-			if use {
-				_, _ = c.Read(nil)
-			}
-		}
+		var c *Conn
+		c = NewConn(side, edge1(t), "id", Pace{Heartbeat: DefaultHeartbeat, Silence: DefaultSilence}, s, Hooks{
+			Finished: func(error) { close(over) },
+			Asked: func(stream.Service, int) {
+				if use {
+					_, _ = c.Read(nil)
+				}
+			},
+		})
 		if hub && use && !c.Occupy(stream.Redis, 0, nil, nil) {
 			t.Fatal("a new stream cannot be occupied")
 		}

@@ -42,7 +42,7 @@ type Conn struct {
 	ID     string // in both logs
 	timing Pace
 	wire   wire
-	Hooks  hooks
+	hooks  Hooks
 
 	writing sync.Mutex // held for all of a Write, whose bytes stay together
 
@@ -55,24 +55,25 @@ type Conn struct {
 	lastReceived time.Time     // when the peer was last heard
 	sending      bool          // a goroutine is at it
 	bytes        counters
-	unread       int // bytes of Hooks.Unread that are ours
+	unread       int // bytes of hooks.Unread that are ours
 	readBy       deadline
 	writeBy      deadline
 	timers       timers
 }
 
-// hooks tell of a connection. They are set before receive is called.
-type hooks struct {
-	// finished is called once, with mu held, when nothing more is sent or received:
+// Hooks tell of a connection. Its clocks may call all but Asked and Spend as soon as there is
+// a connection.
+type Hooks struct {
+	// Finished is called once, with mu held, when nothing more is sent or received:
 	// with nil when both sides closed in good order.
-	finished func(error)
-	// Asked is called at the spoke when the stream was taken, without mu held. Nil
-	// at the hub.
+	Finished func(error)
+	// Asked is called at the spoke when the stream was taken, by Receive, without mu held.
+	// Nil at the hub.
 	Asked func(stream.Service, int)
 	// Spent is called, perhaps again, with mu held, when the connection is of no more
 	// use at this end. Nil at the hub.
 	Spent func()
-	// Spend is called for each chunk that comes. Nil at the spoke.
+	// Spend is called by Receive for each chunk that comes. Nil at the spoke.
 	Spend func()
 	// Unread counts bytes more, or less, that have come and are not read, and reports whether as
 	// many may be; with mu held. Nil means that the window bounds them.
@@ -103,10 +104,10 @@ func (t *timers) stop() {
 	}
 }
 
-// NewConn returns a spare stream. Its clock runs; receive must be called.
-func NewConn(side stream.Side, agent identity.AgentName, id string, p Pace, w wire, finished func(error)) *Conn {
+// NewConn returns a spare stream. Its clocks run; Receive must be called.
+func NewConn(side stream.Side, agent identity.AgentName, id string, p Pace, w wire, h Hooks) *Conn {
 	c := &Conn{
-		Agent: agent, ID: id, timing: p, wire: w, Hooks: hooks{finished: finished}, ch: newChannel(side, agent, id),
+		Agent: agent, ID: id, timing: p, wire: w, hooks: h, ch: newChannel(side, agent, id),
 		lastReceived: time.Now(),
 		Answered:     make(chan struct{}), closed: make(chan struct{}),
 	}
@@ -149,11 +150,11 @@ func (c *Conn) follow() {
 	if e.writers {
 		c.writable.Broadcast()
 	}
-	if e.done && c.Hooks.Spent != nil {
-		c.Hooks.Spent()
+	if e.done && c.hooks.Spent != nil {
+		c.hooks.Spent()
 	}
 	if e.finished {
-		c.Hooks.finished(c.ch.err)
+		c.hooks.Finished(c.ch.err)
 	}
 	c.send()
 }
@@ -161,10 +162,10 @@ func (c *Conn) follow() {
 // countUnread counts what has come and is not read, and ends the stream where that is too
 // much. mu is held.
 func countUnread(c *Conn) {
-	for c.Hooks.Unread != nil && c.unread != c.ch.in.size {
+	for c.hooks.Unread != nil && c.unread != c.ch.in.size {
 		more := c.ch.in.size - c.unread
 		c.unread += more
-		if !c.Hooks.Unread(more) {
+		if !c.hooks.Unread(more) {
 			c.ch.overrun()
 		}
 	}

@@ -49,8 +49,11 @@ func ends(t *testing.T) (hub, spoke *Conn, cut func()) {
 	a, b, gone := make(chan *streampb.Chunk, 1), make(chan *streampb.Chunk, 1), make(chan struct{})
 	end := func(side stream.Side, out, in chan *streampb.Chunk) *Conn {
 		l := &line{out: out, in: in, cut: gone, ended: make(chan struct{})}
-		c := NewConn(side, edge1(t), "id", Pace{Heartbeat: DefaultHeartbeat, Silence: DefaultSilence}, l, func(error) { close(l.ended) })
-		c.Hooks.Asked = func(stream.Service, int) { go func() { _, _ = c.Read(nil) }() }
+		var c *Conn
+		c = NewConn(side, edge1(t), "id", Pace{Heartbeat: DefaultHeartbeat, Silence: DefaultSilence}, l, Hooks{
+			Finished: func(error) { close(l.ended) },
+			Asked:    func(stream.Service, int) { go func() { _, _ = c.Read(nil) }() },
+		})
 		go c.Receive()
 		return c
 	}
@@ -142,7 +145,7 @@ func TestCloseDoesNotWaitForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{end: make(chan struct{})}
 		over := make(chan struct{})
-		c := NewConn(stream.Hub, edge1(t), "id", Pace{Heartbeat: time.Hour, Silence: DefaultSilence}, s, func(error) { close(over) })
+		c := NewConn(stream.Hub, edge1(t), "id", Pace{Heartbeat: time.Hour, Silence: DefaultSilence}, s, Hooks{Finished: func(error) { close(over) }})
 		_ = c.Close()
 		began := time.Now()
 		<-over
@@ -162,7 +165,7 @@ func TestSmallDataIsJoined(t *testing.T) {
 	for range window {
 		s.chunks = append(s.chunks, &streampb.Chunk{Body: &streampb.Chunk_Data{Data: []byte("x")}})
 	}
-	c := NewConn(stream.Hub, edge1(t), "id", Pace{Heartbeat: time.Hour, Silence: time.Hour}, s, func(error) {})
+	c := NewConn(stream.Hub, edge1(t), "id", Pace{Heartbeat: time.Hour, Silence: time.Hour}, s, Hooks{Finished: func(error) {}})
 	c.Occupy(stream.Redis, 0, nil, nil)
 	c.Receive()
 	held := 0
@@ -222,8 +225,8 @@ func TestViolations(t *testing.T) {
 			for _, c := range tt.chunks {
 				s.chunks = append(s.chunks, c.wire())
 			}
-			c := NewConn(tt.side, edge1(t), "id", Pace{Heartbeat: time.Hour, Silence: time.Hour}, s, func(error) {})
-			c.Hooks.Asked = func(stream.Service, int) {}
+			c := NewConn(tt.side, edge1(t), "id", Pace{Heartbeat: time.Hour, Silence: time.Hour}, s,
+				Hooks{Finished: func(error) {}, Asked: func(stream.Service, int) {}})
 			if tt.taken {
 				c.Occupy(stream.Redis, 0, nil, nil)
 			}
@@ -243,9 +246,9 @@ func TestChunksCountAtTheProcessors(t *testing.T) {
 		s.chunks = append(s.chunks, chunk{kind: kindHeartbeat}.wire())
 	}
 	over := make(chan struct{})
-	c := NewConn(stream.Hub, edge1(t), "id", Pace{Heartbeat: time.Hour, Silence: time.Hour}, s, func(error) { close(over) })
 	spent := 0
-	c.Hooks.Spend = func() { spent++ }
+	c := NewConn(stream.Hub, edge1(t), "id", Pace{Heartbeat: time.Hour, Silence: time.Hour}, s,
+		Hooks{Finished: func(error) { close(over) }, Spend: func() { spent++ }})
 	close(s.end)
 	c.Receive()
 	<-over

@@ -16,8 +16,8 @@ func (c *Conn) Receive() {
 			c.End(fmt.Errorf("%w: %w", ErrLost, err))
 			return
 		}
-		if c.Hooks.Spend != nil {
-			c.Hooks.Spend()
+		if c.hooks.Spend != nil {
+			c.hooks.Spend()
 		}
 		ch, err := parse(pb)
 		if err == nil {
@@ -41,7 +41,7 @@ func (c *Conn) receive(ch chunk) error {
 	c.follow()
 	c.mu.Unlock()
 	if ask {
-		c.Hooks.Asked(ch.service, ch.waiting)
+		c.hooks.Asked(ch.service, ch.waiting)
 	}
 	return err
 }

@@ -70,22 +70,25 @@ func (t *acceptorRun) stream(ctx context.Context, s *offered, tell chan<- news) 
 		return stopping(ctx)
 	}
 
-	c := tunnel.NewConn(stream.Spoke, t.cfg.Agent, welcome.Connection,
-		tunnel.Pace{Heartbeat: t.cfg.Heartbeat, Silence: t.cfg.Silence}, g, func(err error) {
-			if err == nil {
-				_ = g.CloseSend() // the principal ends the call then
-				return
-			}
-			cancel(err)
-		})
 	use, spent := context.WithCancel(life)
 	defer spent()
-	c.Hooks.Spent, c.Hooks.Unread = spent, t.unread.Add
+	var c *tunnel.Conn
 	var serving sync.WaitGroup
-	c.Hooks.Asked = func(service stream.Service, waiting int) {
-		tell <- news{of: s, kind: taken, waiting: waiting}
-		serving.Go(func() { t.serve(use, c, service) })
-	}
+	c = tunnel.NewConn(stream.Spoke, t.cfg.Agent, welcome.Connection,
+		tunnel.Pace{Heartbeat: t.cfg.Heartbeat, Silence: t.cfg.Silence}, g, tunnel.Hooks{
+			Finished: func(err error) {
+				if err == nil {
+					_ = g.CloseSend() // the principal ends the call then
+					return
+				}
+				cancel(err)
+			},
+			Spent: spent, Unread: t.unread.Add,
+			Asked: func(service stream.Service, waiting int) {
+				tell <- news{of: s, kind: taken, waiting: waiting}
+				serving.Go(func() { t.serve(use, c, service) })
+			},
+		})
 	going := context.AfterFunc(ctx, func() {
 		c.Abandon(tunnel.ReasonStopping)
 		time.AfterFunc(t.cfg.StopTimeout, func() { cancel(stopping(ctx)) })

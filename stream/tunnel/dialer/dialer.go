@@ -459,14 +459,13 @@ func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 	d := s.dialer
 	ctx, cancel := context.WithCancel(g.Context())
 	defer cancel()
-	c := tunnel.NewConn(stream.Hub, caller.Agent.Name, uuid.NewString(),
-		tunnel.Pace{Heartbeat: d.cfg.Heartbeat, Silence: d.cfg.Silence}, g,
-		func(error) { cancel() })
-	log := caller.Log.With().Str("connection", c.ID).Logger()
+	hooks := tunnel.Hooks{Finished: func(error) { cancel() }, Unread: d.unreadOf(caller.Agent.Name).Add}
 	if d.cfg.Quota != nil {
-		c.Hooks.Spend = func() { d.cfg.Quota.Spend(caller.Agent.Name, aChunk) }
+		hooks.Spend = func() { d.cfg.Quota.Spend(caller.Agent.Name, aChunk) }
 	}
-	c.Hooks.Unread = d.unreadOf(c.Agent).Add
+	c := tunnel.NewConn(stream.Hub, caller.Agent.Name, uuid.NewString(),
+		tunnel.Pace{Heartbeat: d.cfg.Heartbeat, Silence: d.cfg.Silence}, g, hooks)
+	log := caller.Log.With().Str("connection", c.ID).Logger()
 	c.Greet(proof)
 	go c.Receive() // ends with the call
 	d.addIdle(c)
