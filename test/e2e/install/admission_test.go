@@ -100,7 +100,8 @@ func escalate(t *testing.T, w *env.RoleEnv) {
 		"Role":           rbacv1.SchemeGroupVersion.WithResource("roles"), "ClusterRoleBinding": roleBindings,
 		"Lease":       {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 		"Application": harness.Applications, "Agent": v1alpha1.AgentResource,
-		"AppProject": {Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"},
+		"AppProject":    {Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"},
+		"AccessRequest": v1alpha1.AccessRequestResource,
 	}
 	of := func(client dynamic.Interface, o *unstructured.Unstructured) dynamic.ResourceInterface {
 		gvr, found := kinds[o.GetKind()]
@@ -165,6 +166,12 @@ func escalate(t *testing.T, w *env.RoleEnv) {
 	command := func(config string) *unstructured.Unstructured {
 		return withConfig(secret(here, "cluster-new", proxy+"new", cluster, ours), config)
 	}
+	request := func(name string) *unstructured.Unstructured {
+		return env.Object(v1alpha1.SchemeGroupVersion.String(), "AccessRequest", here, name, map[string]any{"spec": map[string]any{
+			"agent": env.Managed, "publicKey": encoded(strings.Repeat("k", 32)),
+			"user": map[string]any{"username": "jane", "groups": []any{"system:authenticated"}},
+		}})
+	}
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 
 	for name, o := range map[string]*unstructured.Unstructured{
@@ -193,6 +200,8 @@ func escalate(t *testing.T, w *env.RoleEnv) {
 		"a ServiceAccount":     env.Object("v1", "ServiceAccount", here, "another", nil),
 		"a Lease of others":    env.Object("coordination.k8s.io/v1", "Lease", here, "others", nil),
 		"an Agent":             env.Object(v1alpha1.AgentResource.GroupVersion().String(), "Agent", here, "edge-9", map[string]any{"spec": map[string]any{"mode": "managed", "identity": map[string]any{"spiffeIDs": []any{"spiffe://evil.test/x"}}}}),
+
+		"a request for access": request("evil"),
 
 		"a Secret of another namespace":   secret(there, "cluster-new", proxy+"new", cluster, ours),
 		"a Secret of another name":        secret(here, "argocd-secret-2", proxy+"new", cluster, ours),
@@ -251,7 +260,7 @@ func escalate(t *testing.T, w *env.RoleEnv) {
 		secret(here, "argocd-secret", "x", nil, nil), secret(here, "cluster-people", "https://prod.example", cluster, nil),
 		env.Object("v1", "ConfigMap", here, "argocd-rbac-cm", nil),
 		app(env.Managed, "people", to(env.Managed), nil), app(env.Managed, "hub", to("in-cluster"), nil), begun, sent,
-		app(env.Managed, "mirrored", to(env.Managed), mark), project("people", to("in-cluster"), nil),
+		app(env.Managed, "mirrored", to(env.Managed), mark), project("people", to("in-cluster"), nil), request("asked"),
 		env.Object(v1alpha1.AgentResource.GroupVersion().String(), "Agent", here, "edge-8", map[string]any{"spec": map[string]any{"mode": "managed", "identity": map[string]any{"spiffeIDs": []any{env.SPIFFEID("edge-8")}}}}),
 	} {
 		if _, err := of(admin, o).Create(ctx, o, metav1.CreateOptions{}); err != nil {
@@ -328,6 +337,7 @@ func escalate(t *testing.T, w *env.RoleEnv) {
 		"where a mirror runs":                   {"Application", env.Managed, "mirrored", set("in-cluster", "spec", "destination", "name")},
 		"a project of people":                   {"AppProject", here, "people", set("evil", "spec", "description")},
 		"a project of people, under a mark":     {"AppProject", here, "people", both(marked, set([]any{map[string]any{"name": env.Managed, "namespace": "*"}}, "spec", "destinations"))},
+		"by what a request for access is found": {"AccessRequest", here, "asked", labelled},
 		"by which identity an Agent is known":   {"Agent", here, "edge-8", set([]any{env.SPIFFEID("evil")}, "spec", "identity", "spiffeIDs")},
 	} {
 		t.Run("may not change "+name, func(t *testing.T) {

@@ -63,7 +63,7 @@ func ReadFile(name string, in io.Reader) (File, error) {
 	if name != "-" {
 		file, err := os.Open(name) //nolint:gosec // the user names it
 		if err != nil {
-			return File{}, fmt.Errorf("--from: %w", err)
+			return File{}, fmt.Errorf("--from: %w: on the hub \"agentctl agent create NAME -o install\" writes it", err)
 		}
 		defer func() { _ = file.Close() }() // nothing was written
 		in = file
