@@ -160,7 +160,7 @@ func (h *Harness) StartPrincipal(ctx context.Context, cfg PrincipalConfig) (*Pri
 	if settings["mapping.by"] == "" {
 		delete(settings, "mapping.by") // earlier releases refuse an empty one
 	}
-	p.Process, p.AdminAddress, p.ConfigFile, err = h.startOwn(ctx, cmp.Or(cfg.Program, "principal"), cfg.Name, settings)
+	p.Process, p.AdminAddress, p.ConfigFile, err = h.startOwn(ctx, cmp.Or(cfg.Program, "principal"), cfg.Name, settings, Command{})
 	return p, err
 }
 
@@ -190,6 +190,8 @@ type AgentConfig struct {
 	Settings Settings
 	// Env is added to its environment.
 	Env []string
+	// Nice is that of its Command.
+	Nice int
 }
 
 // Agent is a running agent.
@@ -228,12 +230,13 @@ func (h *Harness) StartAgent(ctx context.Context, cfg AgentConfig) (*Agent, erro
 	maps.Copy(settings, cfg.Settings)
 	a := &Agent{}
 	var err error
-	a.Process, a.AdminAddress, a.ConfigFile, err = h.startOwn(ctx, cmp.Or(cfg.Program, "agent"), cfg.Process, settings, cfg.Env...)
+	a.Process, a.AdminAddress, a.ConfigFile, err = h.startOwn(ctx, cmp.Or(cfg.Program, "agent"), cfg.Process, settings, Command{Env: cfg.Env, Nice: cfg.Nice})
 	return a, err
 }
 
-// startOwn runs one of our programs, of this checkout or from before, with a configuration file.
-func (h *Harness) startOwn(ctx context.Context, program, name string, settings Settings, env ...string) (p *Process, admin, file string, err error) {
+// startOwn runs one of our programs, of this checkout or from before, with a configuration file, as
+// its Command says beside that.
+func (h *Harness) startOwn(ctx context.Context, program, name string, settings Settings, as Command) (p *Process, admin, file string, err error) {
 	path, err := h.tools.Path(program)
 	if errors.Is(err, toolset.ErrUnknown) {
 		path, err = h.Binary(program)
@@ -256,13 +259,8 @@ func (h *Harness) startOwn(ctx context.Context, program, name string, settings S
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		return nil, "", "", err
 	}
-	p, err = h.Start(ctx, Command{
-		Name:  name,
-		Path:  path,
-		Args:  []string{"--config", file},
-		Env:   env,
-		Ready: begun("http://" + admin + "/readyz"),
-	})
+	as.Name, as.Path, as.Args, as.Ready = name, path, []string{"--config", file}, begun("http://"+admin+"/readyz")
+	p, err = h.Start(ctx, as)
 	return p, admin, file, err
 }
 

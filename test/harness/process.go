@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -50,6 +51,11 @@ type Command struct {
 	// NoListen runs the program so that its listeners never open, for the one that
 	// cannot be told to listen on loopback.
 	NoListen bool
+	// Nice is how much of the processors the program leaves to others, in the levels of
+	// nice(1): -20 to 19. Zero leaves it what others have.
+	Nice int
+	// Idle runs the program only while no other wants the processor (SCHED_IDLE of sched(7)).
+	Idle bool
 }
 
 // Process is a process of a Harness. It may be stopped and started again, with the
@@ -312,6 +318,12 @@ func (p *Process) launch() (*run, error) {
 			return nil, err
 		}
 		argv = append([]string{wrapper}, argv...)
+	}
+	if p.cmd.Nice != 0 {
+		argv = append([]string{"nice", "-n", strconv.Itoa(p.cmd.Nice)}, argv...)
+	}
+	if p.cmd.Idle {
+		argv = append([]string{"chrt", "--idle", "0"}, argv...)
 	}
 	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // it ends by Stop and Kill, not with the context of its start
 	cmd.Dir = cmp.Or(p.cmd.Dir, own)

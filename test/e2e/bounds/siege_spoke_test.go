@@ -5,6 +5,7 @@ package bounds
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -23,21 +26,34 @@ import (
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
-// agentMemory is the goMemoryLimit of the agent's chart, without which Go lets the heap grow
-// to twice of what is in use.
-func agentMemory(t *testing.T) string {
+// share is what a pod of the agent's chart has of its node.
+type share struct {
+	memory string // GOMEMLIMIT, without which Go lets the heap grow to twice of what is in use
+	nice   int    // what it leaves of the processors to an API server
+}
+
+// ofAPIServer is what kubeadm's kube-apiserver requests of the processors: a node that has too few
+// shares them by requests.
+const ofAPIServer = "250m"
+
+// agentShare is that of the agent's chart, as processes have it that are in no pods: each level of
+// nice is a fifth less of the processors (sched(7)).
+func agentShare(t *testing.T) share {
 	t.Helper()
 	file, err := os.ReadFile(filepath.Join(charts.Dir(t, "argomesh-agent"), "values.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var values struct {
-		GoMemoryLimit string `json:"goMemoryLimit"`
+		GoMemoryLimit string                      `json:"goMemoryLimit"`
+		Resources     corev1.ResourceRequirements `json:"resources"`
 	}
-	if err := yaml.Unmarshal(file, &values); err != nil || values.GoMemoryLimit == "" {
-		t.Fatalf("the agent's chart has no goMemoryLimit: %v", err)
+	if err := yaml.Unmarshal(file, &values); err != nil || values.GoMemoryLimit == "" || values.Resources.Requests.Cpu().IsZero() {
+		t.Fatalf("the agent's chart has no goMemoryLimit, or requests no processor: %v", err)
 	}
-	return values.GoMemoryLimit
+	other := resource.MustParse(ofAPIServer)
+	times := other.AsApproximateFloat64() / values.Resources.Requests.Cpu().AsApproximateFloat64()
+	return share{memory: values.GoMemoryLimit, nice: int(math.Round(math.Log(times) / math.Log(1.25)))}
 }
 
 // TestHostilePrincipalAtFullSpeed has anyone who holds the principal's identity do everything
@@ -107,11 +123,12 @@ func hostilePrincipalTo(t *testing.T, s siege, w spokeAlone, mode string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	pod := agentShare(t)
 	a, err := w.Harness.StartAgent(ctx, harness.AgentConfig{
 		Name: name, Mode: mode, ControlPlane: w.Spoke, WorkloadAPI: identity, PrincipalAddress: address,
 		PrincipalIDs: []string{env.PrincipalID}, Redis: w.redis,
 		Settings: harness.Settings{"namespace": name, "access.enabled": true, "access.writes": true, "access.exec": true, "redis_proxy.enabled": true},
-		Env:      []string{"GOMEMLIMIT=" + agentMemory(t)},
+		Env:      []string{"GOMEMLIMIT=" + pod.memory}, Nice: pod.nice,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -177,6 +194,15 @@ func (p *people) changes(t *testing.T, during time.Duration) []time.Duration {
 	var took []time.Duration
 	where := p.spoke.Resource(env.ConfigMaps, "people")
 	env.AtOnce(t, len(p.names), len(p.names), func(ctx context.Context, i int) error {
+		// Each at a time of its own: at one time, what keeps the API server busy for a moment would
+		// count as often as there are people.
+		turn := time.NewTimer(time.Duration(i) * honestEvery / time.Duration(len(p.names)))
+		defer turn.Stop()
+		select {
+		case <-over.Done():
+			return nil
+		case <-turn.C:
+		}
 		tick := time.NewTicker(honestEvery)
 		defer tick.Stop()
 		for {

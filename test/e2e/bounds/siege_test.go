@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -228,20 +227,15 @@ type hostile struct {
 	process *harness.Process
 }
 
-// start starts it with what others leave of the processors: in truth it has its own.
+// start starts it with what others leave of the processors: in truth it has its own. At the end of
+// nice it would still keep one for some milliseconds while others wait.
 func (a *hostile) start(t *testing.T) {
 	t.Helper()
 	program, err := a.h.Binary("hostile")
 	if err != nil {
 		t.Fatal(err)
 	}
-	nice, err := exec.LookPath("nice")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.process, err = a.h.Start(t.Context(), harness.Command{
-		Name: "hostile-" + a.name, Path: nice, Args: append([]string{"-n", "19", program}, a.args...),
-	})
+	a.process, err = a.h.Start(t.Context(), harness.Command{Name: "hostile-" + a.name, Path: program, Args: a.args, Idle: true})
 	if err != nil {
 		t.Fatal(err)
 	}
