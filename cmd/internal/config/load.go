@@ -128,12 +128,12 @@ func (l *loader) loadFile(flags *pflag.FlagSet, environ func() []string) error {
 	if path == "" {
 		return nil
 	}
-	return l.mergeFile(keyConfig, path, source)
+	return l.mergeFile(keyConfig, path, source, file.Provider(path))
 }
 
 // mergeFile lays a YAML file over the earlier layers. name and source say who named it.
-func (l *loader) mergeFile(name, path, source string) error {
-	err := l.merge(file.Provider(path), &fileParser{name: name, path: path, loader: l})
+func (l *loader) mergeFile(name, path, source string, from koanf.Provider) error {
+	err := l.merge(from, &fileParser{name: name, path: path, loader: l})
 	var unreadable *os.PathError
 	if errors.As(err, &unreadable) {
 		return fmt.Errorf("%s: read %s: %w: name a readable YAML file (%s)", name, path, unreadable.Err, source)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/forward"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/review"
+	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/identity/inspect"
 )
 
@@ -146,20 +146,11 @@ func (o *observer) refused(ctx context.Context, f *Facts) ([]Finding, error) {
 	if f.Config.is == nil || f.Side == Hub && len(f.OfHub.Agents.is) == 0 {
 		return nil, f.Config.err
 	}
-	file, err := os.CreateTemp("", "argomesh-*.yaml")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.Remove(file.Name()) }()
 	raw, err := json.Marshal(f.Config.is) // which is YAML
 	if err != nil {
 		return nil, err
 	}
-	_, err = file.Write(raw)
-	if err := errors.Join(err, file.Close()); err != nil {
-		return nil, err
-	}
-	all, err := of(ctx, o.conn, file.Name())
+	all, err := of(ctx, o.conn, config.File{Path: "with which it runs", Content: raw})
 	var out []Finding
 	for _, one := range all {
 		// What else is told of a configuration, or of a cluster, has checks of its own.

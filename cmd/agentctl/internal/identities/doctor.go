@@ -12,6 +12,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/review"
+	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/identity/inspect"
 )
 
@@ -86,12 +87,12 @@ func (c *doctorCommand) run(ctx context.Context) error {
 	var failures []error // of what was to be reviewed
 	for _, review := range []struct {
 		file string
-		of   func(context.Context, *cli.Connection, string) ([]inspect.Finding, error)
+		of   func(context.Context, *cli.Connection, config.File) ([]inspect.Finding, error)
 	}{{c.config, review.Policy}, {c.principalConfig, review.Admission}} {
 		if review.file == "" {
 			continue
 		}
-		reviewed, reviewErr := review.of(ctx, c.conn, review.file)
+		reviewed, reviewErr := review.of(ctx, c.conn, config.File{Path: review.file})
 		found, failures = append(found, reviewed...), append(failures, reviewErr)
 	}
 	if cure := inspect.Cure(err); cure != "" {

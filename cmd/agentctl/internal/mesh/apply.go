@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/meshconfig"
 )
 
@@ -63,7 +64,7 @@ func (c *meshTarget) complete(cmd *cobra.Command, run func(ctx context.Context, 
 
 // look returns what the hub should have of a product, and has.
 func (c *meshTarget) look(ctx context.Context, what string) (State, meshSettings, error) {
-	cfg, err := loadMesh(c.config)
+	cfg, err := loadMesh(config.File{Path: c.config})
 	if err != nil {
 		return State{}, cfg, err
 	}

@@ -48,17 +48,18 @@ type meshSettings struct {
 }
 
 // loadMesh reads them.
-func loadMesh(file string) (meshSettings, error) {
-	if file == "" {
+func loadMesh(file config.File) (meshSettings, error) {
+	if file.Path == "" {
 		return meshSettings{}, errors.New("--config is missing: name the YAML file the principal runs with")
 	}
-	all, err := config.Read(config.File{Program: "principal", Flag: "config", Path: file}, principalconfig.Default())
+	file.Program, file.Flag = "principal", "config"
+	all, err := config.Read(file, principalconfig.Default())
 	cfg := meshSettings{Namespace: all.Namespace, Mesh: all.Mesh}
 	if err == nil {
 		err = config.Validate(&cfg)
 	}
 	if err == nil && cfg.Mesh.Exposure == "" {
-		err = fmt.Errorf("--config %s: mesh.exposure is not set, so there is no mesh to render for: use direct, passthrough or gateway", file)
+		err = fmt.Errorf("--config %s: mesh.exposure is not set, so there is no mesh to render for: use direct, passthrough or gateway", file.Path)
 	}
 	return cfg, err
 }

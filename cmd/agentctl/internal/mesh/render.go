@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/mesh"
 	"github.com/argomesh/argomesh/mesh/istio"
 	"github.com/argomesh/argomesh/mesh/spire"
@@ -76,7 +77,7 @@ func oneRendering(cmd *cobra.Command, args []string) error {
 }
 
 func (c *meshRenderCommand) run(ctx context.Context, what string) error {
-	cfg, err := loadMesh(c.config)
+	cfg, err := loadMesh(config.File{Path: c.config})
 	if err != nil {
 		return err
 	}

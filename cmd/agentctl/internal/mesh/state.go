@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -17,6 +15,7 @@ import (
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
+	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/meshconfig"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/internal/diff"
@@ -36,21 +35,12 @@ type State struct {
 
 // ConfigOf returns the block mesh of a principal whose configuration is that of its chart's values.
 func ConfigOf(namespace string, values map[string]any) (meshconfig.Mesh, error) {
-	config, _ := values["config"].(map[string]any)
-	raw, err := yaml.Marshal(map[string]any{"namespace": namespace, "mesh": config["mesh"]})
+	settings, _ := values["config"].(map[string]any)
+	raw, err := yaml.Marshal(map[string]any{"namespace": namespace, "mesh": settings["mesh"]})
 	if err != nil {
 		return meshconfig.Mesh{}, err
 	}
-	folder, err := os.MkdirTemp("", "agentctl-")
-	if err != nil {
-		return meshconfig.Mesh{}, err
-	}
-	defer func() { _ = os.RemoveAll(folder) }() // it has nothing secret
-	file := filepath.Join(folder, "principal.yaml")
-	if err := os.WriteFile(file, raw, 0o600); err != nil {
-		return meshconfig.Mesh{}, err
-	}
-	cfg, err := loadMesh(file)
+	cfg, err := loadMesh(config.File{Path: "of the values of the chart", Content: raw})
 	if err != nil {
 		return meshconfig.Mesh{}, meshProblems(err)
 	}

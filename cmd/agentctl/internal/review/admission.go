@@ -24,9 +24,9 @@ const scopingSecrets = "argocd.argoproj.io/secret-type=repository"
 
 // Admission finds the Applications of managed agents that their AppProjects on the hub
 // do not admit.
-func Admission(ctx context.Context, conn *cli.Connection, file string) ([]inspect.Finding, error) {
-	cfg, found, err := ReadPlanned(config.File{Program: "principal", Flag: "principal-config", Path: file},
-		principalconfig.Default(), "namespace", "mapping", "resource_proxy.url")
+func Admission(ctx context.Context, conn *cli.Connection, file config.File) ([]inspect.Finding, error) {
+	file.Program, file.Flag = "principal", "principal-config"
+	cfg, found, err := ReadPlanned(file, principalconfig.Default(), "namespace", "mapping", "resource_proxy.url")
 	if err != nil {
 		return found, err
 	}

@@ -20,9 +20,9 @@ import (
 
 // Policy finds what the policy of an agent's configuration refuses of what the hub
 // has put on the spoke already.
-func Policy(ctx context.Context, conn *cli.Connection, file string) ([]inspect.Finding, error) {
-	cfg, found, err := ReadPlanned(config.File{Program: "agent", Flag: "agent-config", Path: file},
-		agentconfig.Default(), "name", "mode", "namespace", "policy")
+func Policy(ctx context.Context, conn *cli.Connection, file config.File) ([]inspect.Finding, error) {
+	file.Program, file.Flag = "agent", "agent-config"
+	cfg, found, err := ReadPlanned(file, agentconfig.Default(), "name", "mode", "namespace", "policy")
 	if err != nil {
 		return found, err
 	}
