@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -28,6 +30,8 @@ import (
 type ControlPlaneConfig struct {
 	// Name is unique in the harness and a valid file name. Required.
 	Name string
+	// Release is that of Kubernetes, one of KubernetesReleases. Empty means the newest.
+	Release string
 	// Etcd is shared with other control planes. Nil starts one for this one alone.
 	Etcd *Etcd
 	// Workloads adds what turns a Deployment into ready pods: controllers, scheduler,
@@ -65,6 +69,9 @@ func WorkloadControllers() []string {
 	}
 }
 
+// KubernetesReleases are those that a control plane may have beside the newest, oldest first.
+func KubernetesReleases() []string { return []string{"v1.35.4"} }
+
 // ControlPlane is a Kubernetes API server with what belongs to it. Methods may be
 // called concurrently.
 type ControlPlane struct {
@@ -82,6 +89,7 @@ type ControlPlane struct {
 	ControllerManager, Scheduler, Kwok *Process
 
 	h       *Harness
+	release string
 	rest    *rest.Config
 	applier *applier
 }
@@ -95,7 +103,7 @@ func (h *Harness) StartControlPlane(ctx context.Context, cfg ControlPlaneConfig)
 	if cfg.Name == "" {
 		return nil, errors.New("start control plane: a name is required")
 	}
-	c := &ControlPlane{Name: cfg.Name, Etcd: cfg.Etcd, h: h}
+	c := &ControlPlane{Name: cfg.Name, Etcd: cfg.Etcd, h: h, release: cfg.Release}
 	done, err := h.turn(ctx, cfg.Name)
 	if err != nil {
 		return nil, fmt.Errorf("control plane %s: %w", cfg.Name, err)
@@ -205,7 +213,7 @@ func (c *ControlPlane) Restore(ctx context.Context, snapshot string, bump uint64
 func (c *ControlPlane) REST() *rest.Config { return rest.CopyConfig(c.rest) }
 
 func (c *ControlPlane) startServer(ctx context.Context, files servingFiles, token string, cfg ControlPlaneConfig) error {
-	path, err := c.h.tools.Path("kube-apiserver")
+	path, err := c.program("kube-apiserver")
 	if err != nil {
 		return err
 	}
@@ -260,6 +268,14 @@ func (c *ControlPlane) startServer(ctx context.Context, files servingFiles, toke
 	return err
 }
 
+// program returns the place of a program of the release.
+func (c *ControlPlane) program(name string) (string, error) {
+	if c.release != "" {
+		name += "-" + c.release
+	}
+	return c.h.tools.Path(name)
+}
+
 // readyz asks the API server, as no one: the path is open to all.
 func (c *ControlPlane) readyz(files servingFiles) (func(context.Context) error, error) {
 	config, err := clientTLS(files)
@@ -298,7 +314,7 @@ func (c *ControlPlane) startScheduler(ctx context.Context, files servingFiles) (
 }
 
 func (c *ControlPlane) startComponent(ctx context.Context, program string, files servingFiles, args ...string) (*Process, error) {
-	path, err := c.h.tools.Path(program)
+	path, err := c.program(program)
 	if err != nil {
 		return nil, err
 	}
@@ -401,4 +417,21 @@ func nodeObject(name string) *unstructured.Unstructured {
 			},
 		},
 	}}
+}
+
+// Version asks the API server for its release, such as v1.36.1.
+func (c *ControlPlane) Version(ctx context.Context) (string, error) {
+	client, err := kubernetes.NewForConfig(c.rest)
+	if err != nil {
+		return "", err
+	}
+	raw, err := client.RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+	if err != nil {
+		return "", err
+	}
+	var v version.Info
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return "", err
+	}
+	return v.GitVersion, nil
 }

@@ -24,20 +24,42 @@ func TestReleases(t *testing.T) {
 	for _, release := range harness.Releases() {
 		t.Run(release, func(t *testing.T) {
 			harnesstest.SkipMissing(t, "argocd-"+release)
-			w := env.NewPool(1, env.StartArgo(release)).TakeAlone(t).Get(t)
-			for name, test := range map[string]func(*testing.T, *env.Argo){
-				"fields of the newest release": newestFields,
-				"a sync window of the hub":     syncWindow,
-				"an adopted Application":       adopted,
-				"delete hooks":                 releaseWithHooks,
-				"a confirmed deletion":         confirmedDeletion,
-				"a cascade that was lost":      lostCascade,
-				"a project of what goes":       projectOfWhatGoes,
-				"a mirror":                     mirrored,
-			} {
-				t.Run(name, func(t *testing.T) { test(t, w) })
-			}
+			w := env.NewPool(1, env.StartArgo(env.Releases{ArgoCD: release})).TakeAlone(t).Get(t)
+			t.Run("fields of the newest release", func(t *testing.T) { newestFields(t, w) })
+			seam(t, w)
 		})
+	}
+}
+
+// TestKubernetesReleases is TestReleases of hub and spokes with other releases of Kubernetes.
+func TestKubernetesReleases(t *testing.T) {
+	t.Parallel()
+	for _, release := range harness.KubernetesReleases() {
+		t.Run(release, func(t *testing.T) {
+			harnesstest.SkipMissing(t, "kube-apiserver-"+release)
+			w := env.NewPool(1, env.StartArgo(env.Releases{Kubernetes: release})).TakeAlone(t).Get(t)
+			runs, err := w.Hub.Version(t.Context())
+			if err != nil || runs != release {
+				t.Fatalf("the hub has Kubernetes %s (%v), want %s", runs, err, release)
+			}
+			seam(t, w)
+		})
+	}
+}
+
+// seam does what is decided where our objects meet Argo CD.
+func seam(t *testing.T, w *env.Argo) {
+	t.Helper()
+	for name, test := range map[string]func(*testing.T, *env.Argo){
+		"a sync window of the hub": syncWindow,
+		"an adopted Application":   adopted,
+		"delete hooks":             releaseWithHooks,
+		"a confirmed deletion":     confirmedDeletion,
+		"a cascade that was lost":  lostCascade,
+		"a project of what goes":   projectOfWhatGoes,
+		"a mirror":                 mirrored,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, w) })
 	}
 }
 

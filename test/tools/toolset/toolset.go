@@ -174,6 +174,7 @@ func Tools() []Tool {
 			{Name: "principal-before-adoption", Package: "./cmd/principal"},
 			{Name: "agent-before-adoption", Package: "./cmd/agent"},
 		}},
+		kubernetesRelease("kubernetes-1.35", "v1.35.4"),
 		release("argocd-3.2", "v3.2.6"),
 		release("argocd-3.3", "v3.3.19"),
 		release("argocd-3.4", "v3.4.13"),
@@ -213,6 +214,17 @@ func Tools() []Tool {
 			},
 		}},
 	}
+}
+
+// kubernetesRelease is Kubernetes of another minor release, its programs named for the release.
+func kubernetesRelease(folder, version string) Tool {
+	t := Tool{Name: folder, Group: Releases}
+	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+		t.Programs = append(t.Programs, Program{
+			Name: name + "-" + version, Package: kubernetesModule + "/cmd/" + name, Stamp: kubernetesStamp, Module: kubernetesModule,
+		})
+	}
+	return t
 }
 
 // release is Argo CD of another release, one program for all its parts, which is named

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -73,13 +74,29 @@ func fromPod(ctx context.Context, client kubernetes.Interface, namespace, image 
 	if err = errors.Join(err, log.Close()); err != nil {
 		return nil, err
 	}
+	if out = findingsIn(raw); len(out) == 0 {
+		return nil, fmt.Errorf("job %s found nothing, but says %.200q", job.Name, raw)
+	}
+	return out, nil
+}
+
+// findingsIn returns what the log of a pod that ran "agentctl check -o json" says was found; none where it
+// says nothing of the kind. The lines of both of its outputs are there, in any order: those of the document
+// are indented, or a brace.
+func findingsIn(log []byte) []Finding {
+	var document []byte
+	for line := range bytes.Lines(log) {
+		if bytes.ContainsAny(line[:1], " {}") {
+			document = append(document, line...)
+		}
+	}
 	var answer struct {
 		Findings []Finding `json:"findings"`
 	}
-	if err := json.Unmarshal(raw, &answer); err != nil || len(answer.Findings) == 0 {
-		return nil, fmt.Errorf("job %s found nothing, but says %.200q", job.Name, raw)
+	if json.Unmarshal(document, &answer) != nil {
+		return nil
 	}
-	return answer.Findings, nil
+	return answer.Findings
 }
 
 // newJob is one that looks once, with no rights.

@@ -56,7 +56,7 @@ type Argo struct {
 	Traces            *Traces
 }
 
-var argoPool = newSharedPool("argo", 2, StartArgo(""), (*Argo).info, attachArgo)
+var argoPool = newSharedPool("argo", 2, StartArgo(Releases{}), (*Argo).info, attachArgo)
 
 // argoInfo describes an Argo to another program.
 type argoInfo struct {
@@ -128,13 +128,18 @@ func OwnArgo(t *testing.T) *Argo {
 	return argoPool.TakeAlone(t).Get(t)
 }
 
-// StartArgo is the start of an environment whose spokes have a release of Argo CD; the hub's, if
-// that is empty.
-func StartArgo(release string) func(context.Context, *harness.Harness) (*Argo, error) {
-	return func(ctx context.Context, h *harness.Harness) (*Argo, error) { return startArgo(ctx, h, release) }
+// Releases are those of what an Argo has that is not ours. Empty means the newest.
+type Releases struct {
+	ArgoCD     string // of the spokes
+	Kubernetes string // of hub and spokes
 }
 
-func startArgo(ctx context.Context, h *harness.Harness, release string) (*Argo, error) {
+// StartArgo is the start of an environment of some releases.
+func StartArgo(of Releases) func(context.Context, *harness.Harness) (*Argo, error) {
+	return func(ctx context.Context, h *harness.Harness) (*Argo, error) { return startArgo(ctx, h, of) }
+}
+
+func startArgo(ctx context.Context, h *harness.Harness, of Releases) (*Argo, error) {
 	w := &Argo{
 		Harness: h, Identities: map[string]*harness.WorkloadAPI{}, Agents: map[string]*harness.Agent{}, CADir: h.Path("ca"),
 	}
@@ -160,7 +165,7 @@ func startArgo(ctx context.Context, h *harness.Harness, release string) (*Argo, 
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
 		if w.Hub, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{
-			Name: "hub", Etcd: etcd, Manifests: crds, Controllers: []string{"namespace-controller", "garbage-collector-controller"},
+			Name: "hub", Release: of.Kubernetes, Etcd: etcd, Manifests: crds, Controllers: []string{"namespace-controller", "garbage-collector-controller"},
 		}); err != nil {
 			return err
 		}
@@ -178,11 +183,11 @@ func startArgo(ctx context.Context, h *harness.Harness, release string) (*Argo, 
 		redis := w.EdgeRedis[name]
 		g.Go(func() (err error) {
 			stores := map[string]*harness.Etcd{Managed: small, Autonomous: etcd}
-			if *at, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{Name: name, Etcd: stores[name], Workloads: true}); err != nil {
+			if *at, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{Name: name, Release: of.Kubernetes, Etcd: stores[name], Workloads: true}); err != nil {
 				return err
 			}
 			argo, err := h.StartArgoCD(gctx, harness.ArgoCDConfig{
-				ControlPlane: *at, Release: release, Controller: true, DefaultProject: true, ControllerArgs: []string{"--hydrator-enabled"},
+				ControlPlane: *at, Release: of.ArgoCD, Controller: true, DefaultProject: true, ControllerArgs: []string{"--hydrator-enabled"},
 			})
 			if err == nil {
 				*redis = *argo.Redis
