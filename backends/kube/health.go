@@ -86,7 +86,7 @@ func (h *health) failed(ctx context.Context, i *informer, err error) {
 	case common:
 	case why == unavailable:
 		h.outage = now
-		h.log.Warn().Str("error", statement(err)).Msg("api server is away; the informers try on")
+		h.log.Warn().Str("error", statement(err)).Msg("api server is unreachable; informers keep retrying")
 	case why == missingCRD:
 		log.Error().Str("crd", crd).Str("cure", "install the custom resource definitions of argo cd").
 			Msg("custom resource definition is missing, retrying")

@@ -57,7 +57,7 @@ func (an *answers) putBack(entry stream.EntryKey, paths string) {
 	an.env.cfg.Metrics.Undone(entry.Collection)
 	if an.contests.Note(entry, paths, now) {
 		an.env.log.Warn().Stringer("resource", entry).Str("paths", paths).
-			Msg("another writer keeps changing back what is applied; it is applied once a minute while that goes on")
+			Msg("another writer keeps reverting this object; reapplying at most once a minute")
 	}
 	an.scheduleLook(now.Add(link.ContestMemory))
 }

@@ -144,7 +144,7 @@ func (hi *history) begin() {
 	hi.known.outdated = sentObject{} // it was of the one before
 	hi.known.begins++
 	hi.env.cfg.HistoryChanged()
-	hi.env.cfg.Log.Info().Msg("nothing is held back on account of the history, a new one may begin")
+	hi.env.cfg.Log.Info().Msg("nothing is withheld because of the hub's history; a new history may start")
 }
 
 // mayBegin says whether a new history may begin, and in place of which.

@@ -147,7 +147,7 @@ func (p *projects) readGlobals() (changed bool) {
 	switch {
 	case next.Err != nil:
 		p.env.cfg.Log.Warn().Err(next.Err).
-			Msg("cannot tell the global projects, AppProjects and Secrets of repositories are left as they are until it can be read")
+			Msg("cannot read the global projects; AppProjects and repository Secrets on the spoke stay unchanged until it can")
 	case p.globals.Err != nil:
 		p.env.cfg.Log.Info().Msg("global projects can be read again")
 	}

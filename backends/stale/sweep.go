@@ -254,7 +254,7 @@ func (s *Marker) write(ctx context.Context, o backends.Object, next []byte, away
 		return 0 // of what changed, follow hears
 	}
 	s.cfg.Log.Warn().Err(err).Stringer("resource", o.Key).Bool("away", away).
-		Msg("cannot say of an application whether its agent is away, trying again")
+		Msg("cannot update the condition that says whether the application's agent is away, retrying")
 	if errors.Is(err, stream.ErrRefused) {
 		return 0 // until the next pass: it keeps no other waiting
 	}

@@ -207,7 +207,7 @@ func (p *pass) conditions(ctx, end context.Context, keys []stream.ResourceKey, s
 			p.waiting[key] = true
 			if ctx.Err() == nil {
 				p.Log.Warn().Err(err).Stringer("resource", key).
-					Msg("cannot say of an application that no agent takes it, trying again")
+					Msg("cannot update the condition that says that no agent owns the application, retrying")
 			}
 		default:
 			p.wrote(w)

@@ -249,11 +249,11 @@ func (r *Requests) say(request *v1alpha1.AccessRequest, status v1alpha1.AccessRe
 	event = event.Str("user", request.Spec.User.Username).Str("agent", request.Spec.Agent).Str("request", request.Name)
 	if status.Decision == v1alpha1.AccessRefused {
 		r.answered.WithLabelValues(status.Reason).Inc()
-		event.Str("reason", status.Reason).Msg("a person was refused a token of an agent")
+		event.Str("reason", status.Reason).Msg("refused a user token for an agent")
 		return
 	}
 	r.answered.WithLabelValues(result).Inc()
-	event.Time("expires", status.ExpirationTimestamp.Time).Msg("a token of an agent was made out to a person")
+	event.Time("expires", status.ExpirationTimestamp.Time).Msg("issued a user token for an agent")
 }
 
 // statusOf returns the answer to a request. An error says that there is none yet.

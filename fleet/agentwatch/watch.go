@@ -137,11 +137,11 @@ func (w *Watch) stop() {
 	}
 }
 
-// agent returns an Agent. One that is not as its definition says admits no one, and must
-// not hide the others.
+// agent returns an Agent. One that does not match its CRD admits no one, and must not hide
+// the others.
 func (w *Watch) agent(u *unstructured.Unstructured) (a v1alpha1.Agent, ok bool, err error) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &a); err != nil {
-		w.cfg.Log.Error().Err(err).Str("agent", u.GetName()).Msg("agent is not as its definition says and is not admitted")
+		w.cfg.Log.Error().Err(err).Str("agent", u.GetName()).Msg("agent does not match its CRD and may not connect")
 		return v1alpha1.Agent{}, false, nil
 	}
 	return a, true, nil

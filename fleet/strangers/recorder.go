@@ -97,7 +97,7 @@ func (k *Recorder) Run(ctx context.Context) error {
 		case <-k.dirty:
 		}
 		if err := k.write(ctx); err != nil && ctx.Err() == nil {
-			k.cfg.Log.Warn().Err(err).Msg("who knocked and is not registered cannot be written, trying again in a minute")
+			k.cfg.Log.Warn().Err(err).Msg("cannot save the list of unregistered SPIFFE IDs, retrying in a minute")
 		}
 		pause.Reset(interval)
 	}

@@ -256,7 +256,7 @@ func (s *Server) keepFresh(ctx context.Context) {
 			problem = err.Error()
 		}
 		if problem != "" && problem != lastProblem {
-			s.log.Warn().Err(err).Msg("svids and bundles stay as they are")
+			s.log.Warn().Err(err).Msg("keeping the current svids and bundles")
 		}
 		lastProblem = problem
 		wait := time.Until(next)

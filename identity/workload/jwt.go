@@ -160,7 +160,7 @@ func (w jwtWatcher) OnJWTBundlesWatchError(err error) {
 		w.source.jwtTold.Store(true)
 		w.source.notify()
 	default:
-		w.source.log.Debug().Err(err).Str("socket", w.source.socket).Msg("no news of jwt bundles")
+		w.source.log.Debug().Err(err).Str("socket", w.source.socket).Msg("cannot fetch jwt bundles")
 	}
 }
 

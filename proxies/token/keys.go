@@ -260,7 +260,7 @@ func (k *Keys) Inspect(agent identity.AgentName, holder Holder, text string) (Si
 	case v.agent != agent:
 		return Signed{}, fmt.Errorf("%w: it is of agent %s", ErrInvalid, v.agent)
 	case v.bound.Person != "":
-		return Signed{}, fmt.Errorf("%w: it is made out to a person", ErrInvalid)
+		return Signed{}, fmt.Errorf("%w: it was issued to a user", ErrInvalid)
 	case !holder.is(v.bound, v.signed.IssuedAt):
 		return Signed{}, fmt.Errorf("%w: it is of an Agent of that name before, or was ended", ErrInvalid)
 	}

@@ -263,7 +263,7 @@ func TestOlderSpoke(t *testing.T) {
 		}
 		return err
 	})
-	if n := r.Said(t, "another writer keeps changing back what is applied; it is applied once a minute while that goes on"); n > 0 {
+	if n := r.Said(t, "another writer keeps reverting this object; reapplying at most once a minute"); n > 0 {
 		t.Errorf("the agent took %d times for a fight that the definitions had changed", n)
 	}
 }

@@ -52,7 +52,7 @@ func newSetMappingCommand(std cli.Streams, conn *cli.Connection) *cobra.Command 
 	c := &setMappingCommand{std: std, conn: conn}
 	cmd := &cobra.Command{
 		Use:   "set-mapping namespace|destination",
-		Short: "Change by what the hub tells whose an Application is",
+		Short: "Change how the hub decides which agent owns an Application",
 		Long: "Show which Applications of managed agents are elsewhere by the other mapping, and put it in\n" +
 			"force: in ConfigMap argomesh-hub, which every principal of the hub follows within seconds.\n\n" +
 			"It refuses while something would be lost: an Application that no agent would take, or that its\n" +
