@@ -349,7 +349,7 @@ func TestServerAwayAtStart(t *testing.T) {
 func (r *running) wantOutage(n int) {
 	r.t.Helper()
 	r.eventually("a line that the server is back", func() bool { return r.log.count("api server is back") == n })
-	if got := r.log.count("api server is away"); got != n {
+	if got := r.log.count("api server is unreachable"); got != n {
 		r.t.Errorf("%d lines of %d outages:\n%s", got, n, r.log)
 	}
 	if got := r.metric("argomesh_store_failing_informers"); got != 0 {

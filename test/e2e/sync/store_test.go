@@ -105,7 +105,7 @@ func surviveOutage(t *testing.T, cluster *harness.ControlPlane, takeAway func() 
 	for _, s := range []*kubeStore{running, starting} {
 		// That many failures take the back-off to its end.
 		s.eventually("failed attempts", func() error { return s.failures(12) })
-		if err := s.logged("api server is away", 1); err != nil {
+		if err := s.logged("api server is unreachable", 1); err != nil {
 			t.Error(err)
 		}
 	}
@@ -151,7 +151,7 @@ func surviveOutage(t *testing.T, cluster *harness.ControlPlane, takeAway func() 
 		})
 		s.sync()
 		s.eventually("the end of the outage in the log", func() error { return s.logged("api server is back", 1) })
-		if err := s.logged("api server is away", 1); err != nil {
+		if err := s.logged("api server is unreachable", 1); err != nil {
 			t.Error(err)
 		}
 	}
