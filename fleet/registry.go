@@ -41,7 +41,7 @@ type Registry struct {
 }
 
 // Map says whose an Application of the hub is. It is called once, before Set: until then
-// nothing is anybody's.
+// nothing is anyone's.
 func (r *Registry) Map(m Mapping) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

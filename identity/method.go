@@ -19,7 +19,7 @@ const (
 // Method is what settings, flags and policies need to know of a method.
 type Method struct {
 	Name string
-	// Gateway says whether TLS may end before the principal, which then proves itself in
+	// Gateway says whether TLS may terminate before the principal, which then proves itself in
 	// the call.
 	Gateway GatewayUse
 	// ByProxy says that the principal believes a proxy beside it: its listener is for
@@ -27,15 +27,15 @@ type Method struct {
 	ByProxy bool
 }
 
-// GatewayUse says whether a gateway may end TLS before the principal.
+// GatewayUse says whether a gateway may terminate TLS before the principal.
 type GatewayUse int
 
 const (
-	// NoGateway means that TLS ends at the principal.
+	// NoGateway means that TLS terminates at the principal.
 	NoGateway GatewayUse = iota
-	// MayHaveGateway means that TLS ends at the principal or at a gateway.
+	// MayHaveGateway means that TLS terminates at the principal or at a gateway.
 	MayHaveGateway
-	// NeedsGateway means that TLS always ends before the principal.
+	// NeedsGateway means that TLS always terminates before the principal.
 	NeedsGateway
 )
 

@@ -35,7 +35,7 @@ type Authorizer func(spiffeid.ID) error
 const maxListedIDs = 8
 
 // AllowIDs accepts exactly the given SPIFFE IDs, trust domain included. An empty
-// list denies everybody. The error names the ID presented and those accepted,
+// list denies everyone. The error names the ID presented and those accepted,
 // so it is meant for our own log, not for the peer.
 func AllowIDs(ids ...spiffeid.ID) Authorizer {
 	accepted := make(map[spiffeid.ID]struct{}, len(ids))

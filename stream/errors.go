@@ -45,7 +45,7 @@ const (
 	// ViolationDirection says that the frame, or the collection that it is about, flows the
 	// other way.
 	ViolationDirection Violation = "direction"
-	// ViolationLimit says that it is longer, or more, than anybody needs.
+	// ViolationLimit says that it is longer, or more, than anyone needs.
 	ViolationLimit Violation = "limit"
 )
 

@@ -17,7 +17,7 @@ import (
 // IsCopy reports whether o was written by this link, or by an earlier one of the same
 // agent: of the same hub, or of one that the agent had before. A copy that does not name
 // its agent, from an earlier release, is of anyone who writes it next. The ConfigMaps of
-// trust are shared, and so anybody's of the hub.
+// trust are shared, and so anyone's of the hub.
 func (m Marks) IsCopy(o object.Object) bool {
 	if !record.Has(o) || !m.OfThisHub(o) && !m.ofFormerHub(o) {
 		return false

@@ -1,5 +1,5 @@
 // Package glob matches patterns as Argo CD does, no matter who wrote them: none panics, and none takes
-// longer than anybody waits. It is pure.
+// longer than anyone waits. It is pure.
 package glob
 
 import (

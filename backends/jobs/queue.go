@@ -19,7 +19,7 @@ const (
 	maxDelayedBytes = 1 << 20
 	// maxUnderWay is how many bytes may be under way when a further write begins: eight
 	// Applications as they mostly are, and one of the largest. A peer's large objects go one
-	// after the other, since an API server, and its watches, have nothing for anybody else
+	// after the other, since an API server, and its watches, have nothing for anyone else
 	// while they are at one.
 	maxUnderWay = 256 << 10
 	// overhead is what an object has in etcd beside what an event says of it.

@@ -24,7 +24,7 @@ type Partition struct {
 
 	mu     sync.Mutex // guards what follows
 	filled bool       // synced is closed
-	// owner is nil before the first Assign: nothing is anybody's.
+	// owner is nil before the first Assign: nothing is anyone's.
 	owner  mapping.Owner
 	placed map[stream.ResourceKey]placed // every Application of the store
 	owned  map[identity.AgentName]map[stream.ResourceKey]bool
@@ -37,7 +37,7 @@ type placed struct {
 	owner        identity.AgentName
 }
 
-// New returns a Partition of a Store. Nothing is anybody's before Assign.
+// New returns a Partition of a Store. Nothing is anyone's before Assign.
 func New(store backends.Store) *Partition {
 	return &Partition{
 		store: store, synced: make(chan struct{}), placed: map[stream.ResourceKey]placed{},

@@ -14,13 +14,13 @@ import (
 type State struct {
 	Store Store
 	log   zerolog.Logger
-	// decided is called once kept is set, before anybody is told.
+	// decided is called once kept is set, before anyone is told.
 	decided func(Hub)
 	known   chan struct{} // closed once kept is set
 	kept    Hub
 }
 
-// NewState calls decided with what the hub has decided, before anybody else is told.
+// NewState calls decided with what the hub has decided, before anyone else is told.
 func NewState(keeper Store, decided func(Hub), log zerolog.Logger) *State {
 	return &State{Store: keeper, decided: decided, log: log, known: make(chan struct{})}
 }

@@ -14,7 +14,7 @@ import (
 const maxSocketPathBytes = 107
 
 // Listen opens a unix socket at path, which only the owner may use when mode is
-// 0600, and everybody on this machine when it is 0777. A socket there that
+// 0600, and everyone on this machine when it is 0777. A socket there that
 // no one serves any more is removed; anything else there is an error.
 func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
 	if path == "" {

@@ -36,7 +36,7 @@ const Name = "x-forwarded-client-cert"
 // itself is connected to, and only with the agent's certificate.
 type Config struct {
 	// TrustedProxies are the SPIFFE IDs of gateways between the agent and our own
-	// proxy. What they say of their client counts; of everybody else only what our
+	// proxy. What they say of their client counts; of everyone else only what our
 	// own proxy says of him. Our own proxy is not one of them: it is anyone who can
 	// connect to us.
 	TrustedProxies []spiffeid.ID

@@ -165,7 +165,7 @@ func (s *Source) Degraded() error {
 // Withdrawn returns since when the Workload API says that this process does not have
 // the identity, or has it no more: it answers, and the answer is no. The zero time
 // means that it does not say so; it may be away. An identity that was withdrawn is
-// not presented to anybody, and what was opened with it should end.
+// not presented to anyone, and what was opened with it should end.
 func (s *Source) Withdrawn() time.Time { return s.current.Load().withdrawn }
 
 // ErrWithdrawn is the cause for which a context of [Source.While] ends.

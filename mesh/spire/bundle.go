@@ -109,7 +109,7 @@ func parseBundle(td spiffeid.TrustDomain, text []byte) (*spiffebundle.Bundle, er
 var bundleLimits = jsonlimit.Limits{Depth: maxBundleDepth, Values: maxBundleKeys * maxKeyMembers,
 	Elements: maxBundleKeys}
 
-// MaxRefreshHint is more than anybody means.
+// MaxRefreshHint is more than anyone means.
 const MaxRefreshHint = 10 * 365 * 24 * time.Hour
 
 // addKey adds one key of a document, or passes over one that is not for us. Room is that

@@ -107,15 +107,15 @@ func onlySubject(subject string) *rbacv3.RBAC {
 // empty or dot segments, plain or encoded, or a backslash, and a method Kubernetes
 // does not have. Encoded slashes never get this far.
 func onlyPlain() *rbacv3.RBAC {
-	anybody := []*rbacv3.Principal{{Identifier: &rbacv3.Principal_Any{Any: true}}}
+	anyone := []*rbacv3.Principal{{Identifier: &rbacv3.Principal_Any{Any: true}}}
 	return &rbacv3.RBAC{
 		Action: rbacv3.RBAC_DENY,
 		Policies: map[string]*rbacv3.Policy{
-			"path": {Principals: anybody,
+			"path": {Principals: anyone,
 				Permissions: []*rbacv3.Permission{{Rule: &rbacv3.Permission_UrlPath{UrlPath: &matcherv3.PathMatcher{
 					Rule: &matcherv3.PathMatcher_Path{Path: matching(`[^/].*|.*(//|/(\.|%2[eE]){1,2}(/.*)?$|\\|%00).*`)},
 				}}}}},
-			"method": {Principals: anybody,
+			"method": {Principals: anyone,
 				Permissions: []*rbacv3.Permission{{Rule: &rbacv3.Permission_NotRule{NotRule: &rbacv3.Permission{
 					Rule: &rbacv3.Permission_Header{Header: &routev3.HeaderMatcher{
 						Name: ":method",

@@ -108,7 +108,7 @@ type Rotation struct {
 }
 
 // Next returns what the keys should be, by the time of the one who keeps them, and
-// what that changes. A key signs only once everybody who checks tokens has
+// what that changes. A key signs only once everyone who checks tokens has
 // acknowledged it, and is published until the last token it signed has expired,
 // Leeway included. Next is level-based: it may be called at any time, by another
 // process than the last one, and with the same input changes nothing more. Where it

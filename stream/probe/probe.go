@@ -28,7 +28,7 @@ import (
 type Config struct {
 	// Address is the principal's, as principal.address of an agent.
 	Address string
-	// Method is the agent's. With no Principal anybody is accepted: what is dialled is told
+	// Method is the agent's. With no Principal anyone is accepted: what is dialled is told
 	// nothing.
 	Method workload.Method
 	// Agent is for whom the principal is to take us; zero for whomever.
@@ -185,7 +185,7 @@ type peerRecorder struct {
 	refused error
 }
 
-// authorizer accepts those of accept, or anybody when there is none.
+// authorizer accepts those of accept, or anyone when there is none.
 func (m *peerRecorder) authorizer(accept ...spiffeid.ID) identity.Authorizer {
 	allow := func(spiffeid.ID) error { return nil }
 	if len(accept) > 0 {

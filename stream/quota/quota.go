@@ -91,7 +91,7 @@ func (u Use) ofAll() int64 {
 }
 
 // Parts of the room, but for Decoding, which waits for no one and takes a peer's whole room
-// each time. Two thirds of the room of all are for everybody. Of the rest one half is for
+// each time. Two thirds of the room of all are for everyone. Of the rest one half is for
 // peers that hold at most a quarter of what a peer may, with what they ask for, and the last
 // sixth for those that hold at most a sixteenth: so that there be room for 16 such peers of
 // Arriving, and 7 of Working, whatever others hold.

@@ -90,7 +90,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		case <-due.C:
 		case <-l.done:
 			due.Stop()
-			_ = raw.Close() // it was never anybody's
+			_ = raw.Close() // it was never anyone's
 			return nil, net.ErrClosed
 		}
 		due.Stop()

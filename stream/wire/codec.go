@@ -39,7 +39,7 @@ func Receive(call interface{ RecvMsg(m any) error }, m *Message) error {
 	return m.err
 }
 
-// ReceiveInto is Receive for a client, where gRPC has unpacked a message before anybody
+// ReceiveInto is Receive for a client, where gRPC has unpacked a message before anyone
 // can ask: one that is not small is decoded when q has room for it, and what came waits
 // until then. A client has no more of them under way than calls. It is decoded in a turn of
 // the peer's.

@@ -3,7 +3,7 @@
 // compressed message is unpacked, and the room that messages on their way to the
 // principal take; what a message means is left to package stream.
 //
-// gRPC by itself has one limit for all its calls, takes a message whole before anybody
+// gRPC by itself has one limit for all its calls, takes a message whole before anyone
 // can say that there is no room for it, and decodes as much as it was sent. So the
 // server's calls read by themselves:
 //

@@ -41,7 +41,7 @@ var lengths = map[protoreflect.FullName]int{
 }
 
 // Check walks the wire form of a message of that type and refuses what has more than
-// anybody needs, or is not what our encoders write: a field that is not repeated and
+// anyone needs, or is not what our encoders write: a field that is not repeated and
 // comes twice, two fields of a oneof, a group. It allocates nothing once the type is known.
 // Errors wrap a stream.Violation and name the field.
 func Check(d protoreflect.MessageDescriptor, b []byte) error {

@@ -525,7 +525,7 @@ func declare(declared map[string]bool, spec ast.Spec) {
 
 // replacedWords are words of a language of our own, which readers stumble on where a noun says
 // it: which agent, which writer, which client.
-var replacedWords = regexp.MustCompile(`\b([Nn]obody|[Ss]omebody|[Ww]hoever|[Aa]new)\b`)
+var replacedWords = regexp.MustCompile(`\b([Nn]obody|[Ss]omebody|[Aa]nybody|[Ee]verybody|[Ww]hoever|[Aa]new)\b`)
 
 // TestReplacedWords holds code, settings and documents to the words that people of the field
 // use. Tests and test programs name their cases as they like.
@@ -541,7 +541,7 @@ func TestReplacedWords(t *testing.T) {
 		}
 		for i, line := range strings.Split(string(read(t, name)), "\n") {
 			if word := replacedWords.FindString(line); word != "" {
-				t.Errorf("%s:%d: %q: name who or what it is, or say no one, someone, anyone who, again", name, i+1, word)
+				t.Errorf("%s:%d: %q: name who or what it is, or say no one, someone, anyone, everyone, again", name, i+1, word)
 			}
 		}
 	}

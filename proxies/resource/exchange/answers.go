@@ -16,7 +16,7 @@ import (
 
 // Argo CD reads an answer as a whole before it decodes it, and unpacks it too, so a spoke
 // that answers without end, or some megabytes of gzip, would take the memory of the hub's
-// argocd-server from everybody. An answer is counted as it passes, unpacked, and one that is
+// argocd-server from everyone. An answer is counted as it passes, unpacked, and one that is
 // longer never comes to its end.
 const (
 	// maxObjectAnswer bounds an answer about one object: several times what an API server

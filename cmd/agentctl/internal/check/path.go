@@ -15,7 +15,7 @@ type Principal struct {
 	Address string
 	// ID is its SPIFFE ID. Empty means any.
 	ID string
-	// Gateway says that a gateway before it ends TLS, on purpose, as the methods spiffe-jwt and header have it.
+	// Gateway says that a gateway before it terminates TLS, on purpose, as the methods spiffe-jwt and header have it.
 	Gateway bool
 }
 
@@ -32,7 +32,7 @@ func ofPath(to Principal, p probe.Path) []Finding {
 	switch ids := spiffeIDs(p.Certificate); {
 	case len(ids) == 0 && !to.Gateway:
 		out = append(out, found(Problem, "TLSEnded", about, fmt.Sprintf("shows a certificate of %s, signed by %s, and not an SVID:"+
-			" something on the way ends TLS", nameIn(p.Certificate), cli.CleanText(p.Certificate.Issuer.String())), ""))
+			" something on the way terminates TLS", nameIn(p.Certificate), cli.CleanText(p.Certificate.Issuer.String())), ""))
 	case len(ids) > 0 && to.ID != "" && ids[0] != to.ID:
 		out = append(out, found(Problem, "OtherPrincipal", about, fmt.Sprintf("is %s, and not %s", ids[0], to.ID), ""))
 	}

@@ -51,7 +51,7 @@ func (w *method) addFlags(cmd *cobra.Command) {
 
 // expectedPeer is whom to dial, and what is expected there.
 type expectedPeer struct {
-	principal []spiffeid.ID      // whom it may be; empty for anybody
+	principal []spiffeid.ID      // whom it may be; empty for anyone
 	gateway   []spiffeid.ID      // who may terminate TLS before it; empty when they are not known by that
 	agent     identity.AgentName // for whom it is to take us; zero for whomever
 }

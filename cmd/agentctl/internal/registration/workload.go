@@ -97,7 +97,7 @@ func (w *workloadFlags) pods() (spire.Pods, error) {
 	if w.serviceAccount == "" {
 		if len(w.podLabels) > 0 {
 			return spire.Pods{},
-				fmt.Errorf("--pod-label: --serviceaccount is missing: labels alone would give the identity to everybody who may create a pod")
+				fmt.Errorf("--pod-label: --serviceaccount is missing: labels alone would give the identity to everyone who may create a pod")
 		}
 		return spire.Pods{}, nil
 	}
