@@ -73,5 +73,5 @@ func MethodNames(keep func(Method) bool) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// HasGateway reports whether TLS may end before the principal.
+// HasGateway reports whether TLS may terminate before the principal.
 func (m Method) HasGateway() bool { return m.Gateway != NoGateway }

@@ -33,8 +33,9 @@ func newPathCommand(std cli.Streams) *cobra.Command {
 		Use:   "path HOST:PORT",
 		Short: "Find out what is on the way from here to a principal",
 		Long: "Connect to a principal as an agent would, without an identity, and say what is on the way: an address\n" +
-			"that is not reached, a proxy or load balancer that terminates TLS or does not speak HTTP/2, another principal.\n" +
-			"Nothing is said to it. It goes through the proxy of the environment (HTTPS_PROXY), as an agent does.\n\n" +
+			"that is not reached, a proxy or load balancer that terminates TLS or does not speak HTTP/2, another\n" +
+			"principal. Nothing is said to it. It goes through the proxy of the environment (HTTPS_PROXY), as an\n" +
+			"agent does.\n\n" +
 			"\"agentctl check spoke --pre --principal HOST:PORT --registry REGISTRY\" does the same from a pod of the spoke.",
 		Example: "  agentctl check path argomesh.hub.example:443 --principal-id spiffe://hub.example/argomesh/principal",
 		Args: func(cmd *cobra.Command, args []string) error {
