@@ -41,15 +41,15 @@ type Registry struct {
 }
 
 // Map says whose an Application of the hub is. It is called once, before Set: until then
-// nothing is anyone's.
+// no agent owns anything.
 func (r *Registry) Map(m Mapping) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.Mapping = m
 }
 
-// ByDestination reports by what a hub's Applications are told that managed agents have. It
-// is known when the registry is Ready.
+// ByDestination reports whether the destination of an Application, and not its namespace, says
+// which managed agent owns it. It is known when the registry is Ready.
 func (r *Registry) ByDestination() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

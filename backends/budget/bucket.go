@@ -106,8 +106,9 @@ func (b *bucket) lower(level int64, at, now time.Time) {
 // saySeconds is how much of its rate may be used before what is left is worth saying again.
 const saySeconds = 2
 
-// unsaid reports whether much less is left than anyone who was told what was left at a time
-// would find now. Without a time no one was told anything, and would find all.
+// unsaid reports whether much less is left than what would follow now from the level that was
+// last reported, at that time. The zero time means that none was reported: then a full bucket
+// would follow.
 func (b *bucket) unsaid(level int64, at, now time.Time) bool {
 	told := newBucket(b.limit, now)
 	if !at.IsZero() {

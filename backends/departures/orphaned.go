@@ -55,7 +55,7 @@ func (s OrphanedMirrors) Remove(ctx context.Context) error {
 	return err
 }
 
-// plan takes a stray away, and says whether that is to be waited for.
+// plan returns the writes that remove an orphaned mirror, and whether that has to wait.
 func (s OrphanedMirrors) plan(o object.Object) (writes []ownership.Write, waits bool) {
 	rec, ok := record.Of(o)
 	name, err := identity.ParseAgentName(rec.Agent)

@@ -143,7 +143,7 @@ func (q *Queue) Add(key stream.ResourceKey, e stream.Event, seen string) {
 	q.schedule(key, j)
 }
 
-// Update has an object tended.
+// Update schedules an update of the hub's object.
 func (q *Queue) Update(key stream.ResourceKey) {
 	j := q.job(key)
 	j.waits.Update = true

@@ -35,11 +35,11 @@ type Config struct {
 	// Deletions tells of deletions of the link's objects, in the manner of
 	// backends.Store.Deletions. Nil means the Store's own.
 	Deletions func(deleted func(backends.Deletion)) (cancel func())
-	// Confirm says on the hub of each of the deletions of Applications that a watch told
-	// of whether it was one, by quorum reads that begin after the call: at a revision not
-	// before the deletion nothing of that name is there, whatever its labels, and namespace
-	// and kind are those in which it was, and are not being deleted themselves. Calls of
-	// one link do not overlap. Nil means that no one knows: whatever is absent is guarded.
+	// Confirm reports, on the hub, for each deletion of an Application that a watch reported
+	// whether it is real. It uses quorum reads that begin after the call: at a revision not
+	// before the deletion there is no object of that name, whatever its labels, and its
+	// namespace and its kind are the same as before and are not being deleted themselves. Calls
+	// of one link do not overlap. Nil means that this is unknown: whatever is absent is guarded.
 	Confirm func(ctx context.Context, deletions []backends.Deletion) ([]bool, error)
 	// History checks on the hub, by a quorum read, whether the history in which the
 	// spoke got what it holds still continues. It is called on each connection, again

@@ -13,8 +13,8 @@ import (
 	"github.com/argomesh/argomesh/stream/quota"
 )
 
-// inbox is what came of the peer: the room for it, what of it was taken, and what its objects
-// weigh.
+// inbox holds what was received from the peer: the memory reserved for it, which events were
+// handled, and the size of the peer's objects.
 type inbox struct {
 	*shared
 	answers *answers

@@ -47,7 +47,7 @@ func (u *work) retry() {
 // another. The API server itself says which, before anything goes for being absent. It is
 // one read for each object that went while this process did not look.
 
-// askUnfamiliar has the API server asked about what the link doubts.
+// askUnfamiliar asks the API server about the entries whose absence the link has to verify.
 func (u *work) askUnfamiliar() {
 	for _, entry := range u.link.Unfamiliar() {
 		key, ours := u.rules.Local(entry)

@@ -3,8 +3,8 @@ package object
 // MaxFound is the largest of what is kept of an object, in bytes.
 const MaxFound = 256 << 10
 
-// Found is what of an object was there before it was adopted: all that a copy could
-// overwrite. As JSON it is what a keeper keeps.
+// Found is the state of an object before it was adopted: all that a copy could overwrite. As
+// JSON it is what package adopted stores.
 type Found struct {
 	Labels      map[string]any `json:"labels,omitempty"`
 	Annotations map[string]any `json:"annotations,omitempty"`
@@ -26,7 +26,7 @@ func FoundOf(o Object) Found {
 	}
 }
 
-// Read takes what a keeper kept, and reports whether it is that.
+// Read decodes what package adopted stored, and reports whether it could.
 func (f *Found) Read(kept string) bool {
 	fields, err := Decode([]byte(kept))
 	if err != nil {

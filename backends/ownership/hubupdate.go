@@ -98,9 +98,9 @@ func (r Rules) PlanHubUpdate(current object.Object, s LinkState) ([]byte, bool) 
 	return object.Encode(next.Fields), true
 }
 
-// nothingToUpdate reports whether an Application is as nearly all are at nearly all times:
-// there is nothing to announce, to report, or to let go. PlanHubUpdate is asked at every look
-// at an object, and needs no copy of it then.
+// nothingToUpdate reports whether an Application has no operation to announce, no condition to
+// report and no deletion to finish, as is nearly always so. PlanHubUpdate is called each time an
+// object is looked at, and then makes no copy of it.
 func nothingToUpdate(r Rules, o object.Object, s LinkState) bool {
 	return o.Child("operation") == nil && !o.Deleting() && s.Refusal == nil && s.Barred == "" && len(s.Dropped) == 0 &&
 		r.Unsendable(o) == "" &&

@@ -193,9 +193,9 @@ func (s *Marker) next(away bool) (identity.AgentName, []stream.ResourceKey) {
 	})
 }
 
-// mark makes an Application say what it should. It returns how long those of the agent
-// rest before it is tried again, zero when this one is done: of what changes while it is looked
-// at, follow hears.
+// mark updates the condition of an Application. It returns how long to wait before the agent's
+// Applications are tried again; zero when this one is done. If it changes meanwhile, follow
+// looks at it again.
 func (s *Marker) mark(ctx context.Context, name identity.AgentName, key stream.ResourceKey, away bool,
 	writes *rate.Limiter) (rest time.Duration) {
 	o, there := s.cfg.Store.Get(key)
@@ -231,8 +231,8 @@ func (s *Marker) link(owner identity.AgentName, owned bool) (ownership.Rules, *b
 	return s.cfg.Link(owner)
 }
 
-// write writes an Application on account of its agent, whose budget is nil for no one, and
-// returns what tend does.
+// write writes an Application at the expense of its agent's budget, which is nil when no agent
+// owns it. It returns what mark does.
 func (s *Marker) write(ctx context.Context, o backends.Object, next []byte, away bool,
 	peer *budget.Peer) (rest time.Duration) {
 	granted := len(next) + o.Managed
@@ -251,7 +251,7 @@ func (s *Marker) write(ctx context.Context, o backends.Object, next []byte, away
 		peer.Charge(time.Now(), granted, writes, wrote.Size()) // nothing after an error
 	}
 	if err == nil || errors.Is(err, stream.ErrConflict) || errors.Is(err, stream.ErrNotFound) || ctx.Err() != nil {
-		return 0 // of what changed, follow hears
+		return 0 // follow looks at what changed
 	}
 	s.cfg.Log.Warn().Err(err).Stringer("resource", o.Key).Bool("away", away).
 		Msg("cannot update the condition that says whether the application's agent is away, retrying")

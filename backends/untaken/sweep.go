@@ -22,18 +22,17 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// Reporter says of the Applications of a hub which no agent takes why that is, where no one
-// else would: in a condition and an Event, and as the result of a sync that someone asked
-// for, which no one would run. It concerns the hub as a whole and no link, and is for one
-// principal at a time.
+// Reporter reports why no agent owns an Application of the hub, where nothing else would: in a
+// condition and an Event, and as the result of a sync that a user asked for and nothing would
+// run. It concerns the hub as a whole and no link, and is for one principal at a time.
 type Reporter struct {
 	Store backends.Store
 	// Selector narrows the Applications that agents may have; nil for all. What it leaves
 	// out is not ours.
 	Selector labels.Selector
-	// Verdicts returns what says of an Application with that name why no agent takes it, empty
-	// for nothing, and whether that ends its sync; false while that is not known. What it
-	// returns holds for one pass.
+	// Verdicts returns a function that says why no agent owns the Application of that name, empty
+	// if there is nothing to say, and whether that ends its sync. It returns false while that is
+	// not known. The function holds for one pass.
 	Verdicts func() (says func(name string, p mapping.Placement) (message string, endsSync bool), known bool)
 	// Changed returns a channel that is closed when Verdicts may say something else of many.
 	Changed func() <-chan struct{}

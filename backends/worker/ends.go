@@ -19,11 +19,10 @@ import (
 // was not deleted as it was meant to be. The same holds of one whose AppProject permitted
 // none of its resources, since Argo CD deletes only what is permitted.
 //
-// Of a copy that is gone nothing is left to tell. So the spoke has its last state from the
-// watch that said that it is gone, and remembers such an end for as long as it runs. That
-// is told to the hub, and its Application keeps the condition. What a spoke cannot know,
-// since it did not watch then, it takes for done: else a person would have to look at each
-// deletion that came to its end while an agent was restarted.
+// A deleted copy cannot be read any more. The spoke takes its last state from the watch's
+// delete event and keeps it in memory while it runs. It reports that to the hub, which keeps
+// the condition. A deletion that happened while the agent was not watching counts as done: else
+// a person would have to look at each deletion that ended while an agent was restarted.
 
 // Ends remembers how copies of a spoke ended, if not as they were meant to. Its methods may be
 // called concurrently.

@@ -10,11 +10,12 @@ import (
 	"github.com/argomesh/argomesh/identity"
 )
 
-// sweepTimeout bounds one removal of strays; what is left follows with the next.
+// sweepTimeout bounds one removal of orphaned mirrors; the next one removes the rest.
 const sweepTimeout = 30 * time.Second
 
-// removeStrays removes mirrors from namespaces that their agents no longer have, and
-// those of projects whose names are another agent's, if whose they are has changed.
+// removeStrays removes the mirrors that are in namespaces of which their agents are not the
+// owner any more, and those of AppProjects whose names belong to another agent now. It does
+// nothing while no owner has changed since the last time.
 func (l *Links) removeStrays(ctx context.Context) {
 	namespaces := l.cfg.Registry.Namespaces()
 	projects := l.cfg.Registry.Prefixes()

@@ -26,8 +26,8 @@ const (
 	// restoreFirst is the pause before an object is restored a second time that someone
 	// keeps changing; the next ones are longer (package pause).
 	restoreFirst = 2 * time.Second
-	// unseenMost is how long an object that we made counts as there although no shelf
-	// shows it, nor that it went; then it was deleted while its shelf heard nothing.
+	// unseenMost is how long an object that we created counts as present although its cache
+	// shows neither it nor its deletion. After that it was deleted while its watch was broken.
 	unseenMost = 10 * time.Second
 )
 
@@ -40,7 +40,7 @@ type partReconciler struct {
 	metrics *metrics
 	log     zerolog.Logger
 	written map[string]*written // by name of the object
-	deleted map[types.UID]bool  // by us, while a shelf still shows them
+	deleted map[types.UID]bool  // by us, while a cache still shows them
 }
 
 // written is what is remembered of an object that was written.
@@ -49,7 +49,7 @@ type written struct {
 	reply    *unstructured.Unstructured // what the API server made of it
 	replaced string                     // resourceVersion before, empty when it was made again
 	at       time.Time                  // when
-	// unconfirmed says that it was made again and no shelf has shown it yet, nor that it went.
+	// unconfirmed says that it was created and no cache has shown it, or its deletion, yet.
 	unconfirmed bool
 	restores    pause.Restores
 }

@@ -37,8 +37,8 @@ type remote struct {
 	idle   []*link
 	warned map[string]time.Time // when what was last said of it
 	fit    formatStatus
-	// heard is when the agent's Redis said something last, and there that it did since it
-	// was last taken for gone.
+	// heard is when the agent's Redis last answered. there says that it has answered since it was
+	// last counted as away.
 	heard time.Time
 	there bool
 
@@ -68,7 +68,7 @@ func (r *remote) dial(ctx context.Context) (*link, error) {
 	return &link{conn: p, in: resp.NewWire(p)}, nil
 }
 
-// hears notes that the agent's Redis says something.
+// hears notes that the agent's Redis answered.
 func (r *remote) hears() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

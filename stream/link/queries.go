@@ -157,6 +157,6 @@ func (l *Link) Places() []string { return l.guard.places() }
 // to have been told of, and that no one accepted.
 func (l *Link) Ending() bool { return l.guard.ending() }
 
-// Unfamiliar returns entries whose absence is doubted, each once: the caller answers each
-// with Verified, whatever becomes of the connection meanwhile.
+// Unfamiliar returns the entries whose absence the caller has to verify, each once. The caller
+// answers each with Verified, even if the connection ends meanwhile.
 func (l *Link) Unfamiliar() []stream.EntryKey { return l.guard.takeUnfamiliar() }

@@ -31,8 +31,8 @@ type source struct {
 	// seen are the deletions of which Seen told, until the sink is known to hold nothing
 	// of the object.
 	seen map[stream.EntryKey]deletion
-	// verify says that absences are doubted; doubted are those that are, each with whether
-	// Unfamiliar has named it.
+	// verify is true while absences must be verified; unverified holds those entries, each with
+	// whether Unfamiliar has named it.
 	verify     bool
 	unverified map[stream.EntryKey]bool
 	// dropped is what the sink does not keep of what it holds.

@@ -9,7 +9,8 @@ import "github.com/argomesh/argomesh/stream"
 // Config.Verify the end of such an entry is not sent before Verified; Link.Unfamiliar names it
 // once the guard would let it go.
 
-// doubts reports whether the absence of an entry is doubted, and has it asked for.
+// doubts reports whether the absence of an entry is yet to be verified, and queues it for
+// Unfamiliar once.
 func (gd *guard) doubts(s *source, key stream.EntryKey) bool {
 	asked, doubted := s.unverified[key]
 	if doubted && !asked {
@@ -19,8 +20,8 @@ func (gd *guard) doubts(s *source, key stream.EntryKey) bool {
 	return doubted
 }
 
-// takeUnfamiliar returns entries whose absence is doubted, each once: the caller answers each
-// with Verified, whatever becomes of the connection meanwhile.
+// takeUnfamiliar returns the entries whose absence the caller has to verify, each once. The caller
+// answers each with Verified, even if the connection ends meanwhile.
 func (gd *guard) takeUnfamiliar() []stream.EntryKey {
 	keys := gd.unfamiliar
 	gd.unfamiliar = nil

@@ -28,8 +28,8 @@
 // Agents may be deleted (departure.go), with what they have or without; a hub of which one
 // was deleted is not restored.
 //
-// The stores are the hub's and each spoke's. The history of the hub is judged, and goes on,
-// by the principal's code (fleet/continuity, fleet.NextHistory); history.go has only who
+// The stores are the hub's and each spoke's. The hub's history is checked and
+// continued by the principal's own code (fleet/continuity, fleet.NextHistory); history.go only
 // calls it, over a store. A restore that is younger
 // than a token, and a spoke rebuilt before the first, cannot be seen by design, so
 // commands that would bring that about do nothing.

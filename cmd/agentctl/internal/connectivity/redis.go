@@ -87,8 +87,8 @@ func treeOf(ctx context.Context, client *goredis.Client, instance appkey.Instanc
 	return "", errors.New("GET: the spoke's Argo CD has another version of the cache than " + cacheFormat)
 }
 
-// hear asks for a refresh, and waits a while for what is published then: the spoke's Argo CD does
-// so where it could compare.
+// hear asks for a refresh, and waits for the change that the spoke's Argo CD then publishes. It
+// publishes one only if its comparison succeeds.
 func hear(ctx context.Context, apps dynamic.ResourceInterface, name string, subscription *goredis.PubSub) string {
 	const nothing = "no change was published"
 	begin := time.Now()

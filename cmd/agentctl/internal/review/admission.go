@@ -99,7 +99,7 @@ func refusedApplications(ctx context.Context, client dynamic.Interface, cfg prin
 	return found, nil
 }
 
-// HubKeeper is the keeper of a principal with that configuration.
+// HubKeeper returns the store of the hub's state that a principal with that configuration uses.
 func HubKeeper(client dynamic.Interface, cfg principalconfig.Config) hubstate.Store {
 	return hubstate.Store{Client: client, Namespace: cfg.Namespace, ShareDefault: cfg.Projects.ShareDefault,
 		Mapping: hubstate.Mapping(cfg.Mapping.By)}
