@@ -203,7 +203,7 @@ e2e-cluster: tools build ## both charts as real pods, with kubelet and container
 	go test -count=1 -timeout 30m -tags cluster -v ./test/cluster $(if $(UPDATE),-args -update)
 
 .PHONY: bench
-bench: tools build ## the targets of the design, BENCH=T2,T6 for some of them, and every Go benchmark
+bench: tools build ## the targets of docs/design/README.md, BENCH=T2,T6 for some of them, and every Go benchmark
 	@echo "==> targets"
 	@go build -o bin/bench ./test/bench
 	bin/bench $(if $(BENCH),-run $(BENCH)) $(BENCH_FLAGS)

@@ -365,7 +365,7 @@ func (w *Fleet) seenOf(one *spoke, from *backup) bool {
 
 // seen reports whether a restore of the backup can be seen: every spoke keeps a
 // token of the hub's present history that the backup does not have. What is younger
-// than a token is not seen, as the design says, and neither is what comes before the
+// than a token is not seen, as docs/design/README.md says, and neither is what comes before the
 // first token of a history that has just begun.
 func (w *Fleet) seen() bool {
 	for _, s := range w.spokes {
