@@ -53,7 +53,7 @@ func ofInstallation() []Entry {
 		byCheck("NotInstalled", "Our program is not there.",
 			"The chart was not installed in that namespace, or was removed.", "Install it, or name its namespace with `-n`."),
 		byCheck("OlderChart", "The release is of another chart than this agentctl has.",
-			"One of the two was upgraded.", "Install again to upgrade, the hub first."),
+			"One of the two was upgraded.", "Where the release is older, install again to upgrade, the hub first. Where it is newer, use the agentctl of that release."),
 		byCheck("ReleasePending", "Helm has an operation under way, or it was ended in the middle.",
 			"An install or upgrade was killed, or runs now.", "Run the install again, which finishes it."),
 		byCheck("ObjectsChanged", "What the chart installed is not as it says.",

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -166,10 +167,19 @@ func escalate(t *testing.T, w *env.RoleEnv) {
 	command := func(config string) *unstructured.Unstructured {
 		return withConfig(secret(here, "cluster-new", proxy+"new", cluster, ours), config)
 	}
-	request := func(name string) *unstructured.Unstructured {
+	// Who asks says who it is, or another policy denies it.
+	request := func(by dynamic.Interface, name string) *unstructured.Unstructured {
+		me, err := by.Resource(authenticationv1.SchemeGroupVersion.WithResource("selfsubjectreviews")).Create(ctx,
+			env.Object(authenticationv1.SchemeGroupVersion.String(), "SelfSubjectReview", "", "", nil), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		user, _, err := unstructured.NestedMap(me.Object, "status", "userInfo")
+		if err != nil {
+			t.Fatal(err)
+		}
 		return env.Object(v1alpha1.SchemeGroupVersion.String(), "AccessRequest", here, name, map[string]any{"spec": map[string]any{
-			"agent": env.Managed, "publicKey": encoded(strings.Repeat("k", 32)),
-			"user": map[string]any{"username": "jane", "groups": []any{"system:authenticated"}},
+			"agent": env.Managed, "publicKey": encoded(strings.Repeat("k", 32)), "user": user,
 		}})
 	}
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
@@ -201,7 +211,7 @@ func escalate(t *testing.T, w *env.RoleEnv) {
 		"a Lease of others":    env.Object("coordination.k8s.io/v1", "Lease", here, "others", nil),
 		"an Agent":             env.Object(v1alpha1.AgentResource.GroupVersion().String(), "Agent", here, "edge-9", map[string]any{"spec": map[string]any{"mode": "managed", "identity": map[string]any{"spiffeIDs": []any{"spiffe://evil.test/x"}}}}),
 
-		"a request for access": request("evil"),
+		"a request for access": request(account, "evil"),
 
 		"a Secret of another namespace":   secret(there, "cluster-new", proxy+"new", cluster, ours),
 		"a Secret of another name":        secret(here, "argocd-secret-2", proxy+"new", cluster, ours),
@@ -260,7 +270,7 @@ func escalate(t *testing.T, w *env.RoleEnv) {
 		secret(here, "argocd-secret", "x", nil, nil), secret(here, "cluster-people", "https://prod.example", cluster, nil),
 		env.Object("v1", "ConfigMap", here, "argocd-rbac-cm", nil),
 		app(env.Managed, "people", to(env.Managed), nil), app(env.Managed, "hub", to("in-cluster"), nil), begun, sent,
-		app(env.Managed, "mirrored", to(env.Managed), mark), project("people", to("in-cluster"), nil), request("asked"),
+		app(env.Managed, "mirrored", to(env.Managed), mark), project("people", to("in-cluster"), nil), request(admin, "asked"),
 		env.Object(v1alpha1.AgentResource.GroupVersion().String(), "Agent", here, "edge-8", map[string]any{"spec": map[string]any{"mode": "managed", "identity": map[string]any{"spiffeIDs": []any{env.SPIFFEID("edge-8")}}}}),
 	} {
 		if _, err := of(admin, o).Create(ctx, o, metav1.CreateOptions{}); err != nil {

@@ -156,6 +156,13 @@ func findsWhatIsWrong(t *testing.T, c *harness.ControlPlane, says *admin, words 
 	principal := nameOfRegistration(t, c, "principal")
 	spiffeIDs := spire.Resource(spire.ClusterSPIFFEIDKind)
 	again := func(t *testing.T) { t.Helper(); stockArgoCD(t, c) }
+	ofAgent := func(status string) func(*testing.T) {
+		return patch(env.Agents, argocd, "edge-9", `{"status":{"connected":true,`+status+`}}`, "status")
+	}
+	condition := func(kind, status, reason string) func(*testing.T) {
+		return ofAgent(fmt.Sprintf(`"conditions":[{"type":%q,"status":%q,"reason":%q,"message":"m","lastTransitionTime":"2026-01-01T00:00:00Z"}]`, kind, status, reason))
+	}
+	connected := condition("Connected", "True", "Connected")
 	onHub, onSpoke := []string{"hub"}, []string{"spoke"}
 	onBoth := []string{"spoke", "--hub-context", c.Name}
 
@@ -240,6 +247,14 @@ func findsWhatIsWrong(t *testing.T, c *harness.ControlPlane, says *admin, words 
 					"destination": map[string]any{"server": "https://kubernetes.default.svc", "namespace": "shop"}},
 			}})
 		}, installSpoke("--set", "config.policy.projects={default}")},
+		// What a principal says of an agent, which does not run here.
+		{"RefusedName", onHub, condition("Connected", "False", "RefusedName"), connected},
+		{"Bytes", onHub, condition("OverBudget", "True", "Bytes"), connected},
+		{"SettingDiffers", onHub, condition("MappingIgnored", "True", "SettingDiffers"), connected},
+		{"OtherFormat", onHub, condition("CacheMismatch", "True", "OtherFormat"), connected},
+		{"CascadeHeld", onHub, condition("DeletionsHeld", "True", "CascadeHeld"), connected},
+		{"NotOwned", onHub, ofAgent(`"counts":{"appProjects":0,"applications":1,"parked":1},"parked":[{"kind":"Application","name":"shop","reason":"NotOwned","since":"2026-01-01T00:00:00Z"}]`),
+			ofAgent(`"counts":{"appProjects":0,"applications":1,"parked":0},"parked":null`)},
 	} {
 		if len(words) > 0 && !slices.Contains(words, b.word) {
 			continue
@@ -270,6 +285,17 @@ func findsWhatIsWrong(t *testing.T, c *harness.ControlPlane, says *admin, words 
 	}
 	unknownWithoutRights(t, c)
 	looksFromAPod(t, c)
+	// The hub is away, which is found beside what is wrong with the spoke.
+	must(t, c.Kubeconfig, "spoke", "uninstall", "--yes")
+	found, code := checked(t, nowhere(t, c), "spoke", "--context", c.Name, "--hub-context", "nowhere")
+	var away, gone bool
+	for _, f := range found {
+		away = away || f.Side == "hub" && f.Level == "unknown" && strings.Contains(f.Says, "connection refused")
+		gone = gone || f.Side == "spoke" && f.Word == "NotInstalled"
+	}
+	if !away || !gone || code != 1 {
+		t.Errorf("of a spoke whose hub is away: %v, exit code %d", found, code)
+	}
 }
 
 // Before an install a pod of the spoke looks at the way to the principal. It is what the Job says: here its

@@ -46,7 +46,7 @@ func cluster(t *testing.T) *harness.ControlPlane {
 func clusterThatSays(t *testing.T, says *admin) *harness.ControlPlane {
 	t.Helper()
 	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "helm")
-	h := harnesstest.New(t)
+	h := harnesstest.AtOnce(t) // what uses it mostly waits for pods to end
 	manifests, err := h.ArgoCDManifests()
 	if err != nil {
 		t.Fatal(err)
@@ -369,6 +369,12 @@ func installRefuses(t *testing.T, c *harness.ControlPlane) {
 	if _, err := agentctl(t, c.Kubeconfig, append(hubArgs, "--set", "enovy.enabled=true")...); err == nil || !strings.Contains(err.Error(), "enovy") {
 		t.Errorf("an unknown value: %v", err)
 	}
+	if _, err := agentctl(t, c.Kubeconfig, append(hubArgs, "--context", "elsewhere")...); err == nil || !strings.Contains(err.Error(), `"elsewhere"`) {
+		t.Errorf("with a context that is not there: %v", err)
+	}
+	if _, err := agentctl(t, nowhere(t, c), hubArgs...); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("with an API server that is away: %v", err)
+	}
 	none := strings.TrimPrefix(imageRegistry.URL, "http://") + "/none"
 	if _, err := agentctl(t, c.Kubeconfig, append(hubArgs, "--registry", none)...); err == nil ||
 		!strings.Contains(err.Error(), "these images are in no registry, and nothing was written: "+none+"/agentctl:0.1.0, "+none+"/principal:0.1.0") {
@@ -404,20 +410,80 @@ func installRefuses(t *testing.T, c *harness.ControlPlane) {
 		t.Fatal(err)
 	}
 	must(t, c.Kubeconfig, "hub", "install", "--set", "podLabels.a=b")
+	// Nothing is taken back to an older chart.
+	helm(t, c.Kubeconfig, "upgrade", charts.Principal, newerChart(t), "--reuse-values")
+	before = revisions(t, c)
+	if _, err := agentctl(t, c.Kubeconfig, "hub", "install"); err == nil || !strings.Contains(err.Error(), "it is of version 99.0.0, and this agentctl has 0.1.0") {
+		t.Errorf("over a newer chart: %v", err)
+	}
+	if diff := cmp.Diff(before, revisions(t, c)); diff != "" {
+		t.Errorf("something was written (-before +after):\n%s", diff)
+	}
 	must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
+}
+
+// nowhere returns a kubeconfig whose context "nowhere", the current one, is of an API server that does not
+// listen. The other contexts are those of the cluster.
+func nowhere(t *testing.T, c *harness.ControlPlane) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(c.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Clusters["nowhere"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1"}
+	config.Contexts["nowhere"] = &clientcmdapi.Context{Cluster: "nowhere"}
+	config.CurrentContext = "nowhere"
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// newerChart returns the chart of the principal as a later release may have it.
+func newerChart(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), charts.Principal)
+	if err := os.CopyFS(dir, os.DirFS(charts.Dir(t, charts.Principal))); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "Chart.yaml")
+	meta, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := bytes.Replace(meta, []byte("\nversion: 0.1.0\n"), []byte("\nversion: 99.0.0\n"), 1)
+	if err := os.WriteFile(file, newer, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// helm runs helm in the namespace of Argo CD.
+func helm(t *testing.T, kubeconfig string, args ...string) {
+	t.Helper()
+	cmd := helmCommand(t, kubeconfig, args...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+}
+
+func helmCommand(t *testing.T, kubeconfig string, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := harnesstest.Tools(t).Path("helm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), path, append(args, "--namespace", harness.ArgoCDNamespace, "--kubeconfig", kubeconfig)...)
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+t.TempDir(), "HELM_CONFIG_HOME="+t.TempDir(), "HELM_DATA_HOME="+t.TempDir())
+	return cmd
 }
 
 // pending has helm end in the middle of an upgrade, and returns the name of its record.
 func pending(t *testing.T, c *harness.ControlPlane) string {
 	t.Helper()
 	kubeconfig, ended := endsAt(t, c, 2) // the record, and the first object
-	path, err := harnesstest.Tools(t).Path("helm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), path, "upgrade", charts.Principal, charts.Dir(t, charts.Principal), "--namespace", harness.ArgoCDNamespace,
-		"--kubeconfig", kubeconfig, "--reuse-values", "--set", "podLabels.x=y")
-	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+t.TempDir(), "HELM_CONFIG_HOME="+t.TempDir(), "HELM_DATA_HOME="+t.TempDir())
+	cmd := helmCommand(t, kubeconfig, "upgrade", charts.Principal, charts.Dir(t, charts.Principal), "--reuse-values", "--set", "podLabels.x=y")
 	if !killed(t, cmd, ended) {
 		t.Fatal("helm was done before it was ended")
 	}
@@ -467,6 +533,12 @@ func asUser(t *testing.T, c *harness.ControlPlane, user string) string {
 // last one, and who wrote it does not know.
 func endsAt(t *testing.T, c *harness.ControlPlane, n int64) (kubeconfig string, reached <-chan struct{}) {
 	t.Helper()
+	return proxied(t, c, n, true)
+}
+
+// proxied is endsAt; without end it goes on answering.
+func proxied(t *testing.T, c *harness.ControlPlane, n int64, end bool) (kubeconfig string, reached <-chan struct{}) {
+	t.Helper()
 	config := c.REST()
 	target, err := url.Parse(config.Host)
 	if err != nil {
@@ -489,9 +561,11 @@ func endsAt(t *testing.T, c *harness.ControlPlane, n int64) (kubeconfig string, 
 			if !isWrite(res.Request) {
 				return nil
 			}
-			if now := writes.Add(1); now == n {
+			now := writes.Add(1)
+			if now == n {
 				close(at)
-			} else if now < n {
+			}
+			if now < n || !end {
 				return nil
 			}
 			<-res.Request.Context().Done() // until the client is gone
@@ -585,6 +659,15 @@ func installIsKilledAt(t *testing.T, c *harness.ControlPlane, at ...int64) {
 		must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
 		return was
 	})
+	each(func(n int64) bool {
+		must(t, c.Kubeconfig, hubArgs...)
+		was := kill(n, "hub", "uninstall", "--yes")
+		must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
+		if out := must(t, c.Kubeconfig, "hub", "uninstall", "--yes"); !strings.Contains(out, "is not installed") {
+			t.Errorf("after write %d of an uninstall a third one says %s", n, out)
+		}
+		return was
+	})
 	must(t, c.Kubeconfig, hubArgs...)
 	each(func(n int64) bool {
 		upgrade := append(slices.Clone(hubArgs), "--set", fmt.Sprintf("podLabels.n=v%d", n))
@@ -592,4 +675,37 @@ func installIsKilledAt(t *testing.T, c *harness.ControlPlane, at ...int64) {
 		finished(n, upgrade...)
 		return was
 	})
+	// Ctrl-C, while the API server answers.
+	const third = 3
+	upgrade := append(slices.Clone(hubArgs), "--set", "podLabels.n=interrupted")
+	kubeconfig, reached := proxied(t, c, third, false)
+	said := interrupted(t, exec.CommandContext(t.Context(), path, append([]string{"--kubeconfig", kubeconfig}, upgrade...)...), reached)
+	if !strings.Contains(said, "signal: interrupt: run the same command again") {
+		t.Errorf("after Ctrl-C it says\n%s", said)
+	}
+	finished(third, upgrade...)
+}
+
+// interrupted starts cmd, sends it what Ctrl-C does once reached is closed, and returns what it says.
+func interrupted(t *testing.T, cmd *exec.Cmd, reached <-chan struct{}) string {
+	t.Helper()
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case <-reached:
+	case err := <-done:
+		t.Fatalf("%s ended before: %v\n%s", cmd, err, out.String())
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err == nil {
+		t.Errorf("%s ended well", cmd)
+	}
+	return out.String()
 }

@@ -145,7 +145,8 @@ func chartVersion(f *Facts) []Finding {
 	case f.Release.is.Version != f.ChartVersion:
 		return []Finding{found(Warning, word, about,
 			fmt.Sprintf("is of %s, and this agentctl has %s", f.Release.is.Version, f.ChartVersion),
-			fmt.Sprintf("run \"agentctl %s install\" to upgrade, the hub first; or use the agentctl of that release", f.Side))}
+			fmt.Sprintf("run \"agentctl %s install\" to upgrade, the hub first, where the release is older; use the agentctl of"+
+				" that release where it is newer", f.Side))}
 	}
 	return well(word, about, "is of "+f.ChartVersion)
 }

@@ -92,14 +92,11 @@ func (c *checkCommand) run(ctx context.Context, side Side) error {
 		all = append(all, found...)
 	}
 	if c.hubContext != "" {
-		hub, err := Observe(ctx, Hub, c.conn.In(c.hubContext), c.hub)
+		found, err := c.ofHub(ctx, facts)
 		if err != nil {
 			return err
 		}
-		all = append(all, Run(hub, c.pre)...)
-		if !c.pre {
-			all = append(all, RunBoth(hub, facts)...)
-		}
+		all = append(all, found...)
 	}
 	Sort(all)
 	if err := printAll(c.std, c.output, all); err != nil {
@@ -121,6 +118,26 @@ func verdict(sorted []Finding) error {
 	case Warning, Fine:
 	}
 	return nil
+}
+
+// ofHub finds what is wrong with the hub of a spoke, and with the two. That it cannot be reached is found, not
+// an error, since what is wrong with the spoke is known.
+func (c *checkCommand) ofHub(ctx context.Context, spoke *Facts) ([]Finding, error) {
+	hub, err := Observe(ctx, Hub, c.conn.In(c.hubContext), c.hub)
+	var away *UnreachableError
+	if errors.As(err, &away) {
+		found := unread("KubernetesTooOld", "Kubernetes", err)
+		found[0].Side = Hub
+		return found, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := Run(hub, c.pre)
+	if !c.pre {
+		all = append(all, RunBoth(hub, spoke)...)
+	}
+	return all, nil
 }
 
 func printAll(std cli.Streams, output *cli.OneOf, all []Finding) error {

@@ -40,8 +40,17 @@ type observer struct {
 	objects   dynamic.Interface
 }
 
-// Observe reads what there is on one side. It fails only when the API server cannot be reached: what
-// cannot be read beyond that is a fact.
+// UnreachableError says that an API server cannot be reached, and why.
+type UnreachableError struct{ err error }
+
+// Error implements error.
+func (e *UnreachableError) Error() string { return e.err.Error() }
+
+// Unwrap returns why.
+func (e *UnreachableError) Unwrap() error { return e.err }
+
+// Observe reads what there is on one side. It fails only when the API server cannot be reached, with an
+// [UnreachableError], or the kubeconfig does not say where it is: what cannot be read beyond that is a fact.
 func Observe(ctx context.Context, side Side, conn *cli.Connection, namespace string) (*Facts, error) {
 	o := &observer{side: side, conn: conn, namespace: namespace}
 	var err error
@@ -56,7 +65,7 @@ func Observe(ctx context.Context, side Side, conn *cli.Connection, namespace str
 	}
 	f := &Facts{Side: side, Namespace: namespace, Mounts: map[string]string{}}
 	if f.Kubernetes.is, err = o.server(); err != nil {
-		return nil, cli.ExplainAPI(err, "check the "+string(side), "Kubernetes cluster", o.config.Host)
+		return nil, &UnreachableError{cli.ExplainAPI(err, "check the "+string(side), "Kubernetes cluster", o.config.Host)}
 	}
 	o.clock(ctx, f)
 	o.argoCD(ctx, f)

@@ -310,8 +310,11 @@ func (s *side) alone(ctx context.Context, f func(context.Context) error) error {
 		ran = true
 		return f(ctx)
 	})
-	if err == nil && !ran {
+	switch {
+	case err == nil && !ran:
 		return errors.Join(errors.New("ended before anything was written"), ctx.Err())
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("%w: run the same command again, which goes on from what is there", context.Cause(ctx))
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/Masterminds/semver/v3"
 	"helm.sh/helm/v4/pkg/release/common"
 )
 
@@ -41,9 +42,9 @@ func (a Act) String() string {
 
 // Facts are what [Decide] decides from.
 type Facts struct {
-	// State is what there is, and Chart the name of the chart that is wanted.
-	State State
-	Chart string
+	// State is what there is, and Chart and Version are of the chart that is wanted.
+	State          State
+	Chart, Version string
 	// Manifest is what the wanted chart and values render to here.
 	Manifest string
 	// Missing names the objects of Manifest that are not as it says.
@@ -52,6 +53,17 @@ type Facts struct {
 	// under way.
 	Now      time.Time
 	Patience time.Duration
+}
+
+// isNewer reports whether the version of a chart (https://semver.org) comes after another. One that is none
+// comes after nothing.
+func isNewer(version, than string) bool {
+	v, err := semver.StrictNewVersion(version)
+	if err != nil {
+		return false
+	}
+	t, err := semver.StrictNewVersion(than)
+	return err == nil && v.GreaterThan(t)
 }
 
 // Decide says what has to be done, and why, for people. It takes a pending operation of ours for
@@ -63,6 +75,9 @@ func Decide(f Facts) (act Act, why string) {
 		return Install, "it is not installed"
 	case s.Chart != "" && s.Chart != f.Chart:
 		return Refuse, fmt.Sprintf("a release of that name is of chart %s: uninstall it, or name another namespace", s.Chart)
+	case isNewer(s.Version, f.Version):
+		return Refuse, fmt.Sprintf("it is of version %s, and this agentctl has %s: use the agentctl of that release, or go back with `helm rollback` first",
+			s.Version, f.Version)
 	case s.Status == common.StatusUninstalling:
 		return Refuse, "it is being uninstalled: wait until `helm status` knows it no more, or end it with `helm uninstall`"
 	case s.Status == common.StatusUninstalled:

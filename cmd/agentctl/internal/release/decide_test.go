@@ -13,7 +13,7 @@ func TestDecide(t *testing.T) {
 	deployed := func(change func(*Facts)) Facts {
 		f := Facts{
 			State: State{Revision: 3, Status: common.StatusDeployed, Chart: "c", Manifest: "m", Since: now.Add(-time.Hour)},
-			Chart: "c", Manifest: "m", Now: now, Patience: 5 * time.Minute,
+			Chart: "c", Version: "1.10.0", Manifest: "m", Now: now, Patience: 5 * time.Minute,
 		}
 		change(&f)
 		return f
@@ -48,6 +48,14 @@ func TestDecide(t *testing.T) {
 		"a history that was kept": {pending(common.StatusUninstalled, time.Hour, true), Refuse, "--keep-history"},
 		"another chart": {deployed(func(f *Facts) { f.State.Chart = "other" }), Refuse,
 			"of chart other"},
+		"a newer version": {deployed(func(f *Facts) { f.State.Version = "1.11.0-rc.1" }), Refuse,
+			"of version 1.11.0-rc.1, and this agentctl has 1.10.0: use the agentctl of that release"},
+		"a newer version that was ended": {deployed(func(f *Facts) {
+			f.State.Version, f.State.Status, f.State.Ours = "2.0.0", common.StatusPendingUpgrade, true
+		}), Refuse, "of version 2.0.0"},
+		"an older version":           {deployed(func(f *Facts) { f.State.Version, f.Manifest = "1.9.0", "n" }), Upgrade, "differ"},
+		"a candidate of the version": {deployed(func(f *Facts) { f.State.Version, f.Manifest = "1.10.0-rc.1", "n" }), Upgrade, "differ"},
+		"a version that is none":     {deployed(func(f *Facts) { f.State.Version, f.Manifest = "newest", "n" }), Upgrade, "differ"},
 		"another chart that is also pending": {deployed(func(f *Facts) {
 			f.State.Chart, f.State.Status = "other",
 				common.StatusPendingInstall

@@ -110,7 +110,9 @@ func (c *Client) Plan(ctx context.Context, d Desired) (Plan, error) {
 		return Plan{}, err
 	}
 	p := Plan{State: state, Version: chart.Metadata.Version, Values: loader.MergeMaps(state.Values, d.Values)}
-	facts := Facts{State: state, Chart: chart.Metadata.Name, Now: time.Now(), Patience: c.cfg.Patience}
+	facts := Facts{
+		State: state, Chart: chart.Metadata.Name, Version: chart.Metadata.Version, Now: time.Now(), Patience: c.cfg.Patience,
+	}
 	switch {
 	case state.Revision == 0:
 		p.Manifest, err = c.render(ctx, d, p.Values, c.install)
