@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -17,7 +16,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -420,17 +418,13 @@ func nodeObject(name string) *unstructured.Unstructured {
 }
 
 // Version asks the API server for its release, such as v1.36.1.
-func (c *ControlPlane) Version(ctx context.Context) (string, error) {
+func (c *ControlPlane) Version() (string, error) {
 	client, err := kubernetes.NewForConfig(c.rest)
 	if err != nil {
 		return "", err
 	}
-	raw, err := client.RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+	v, err := client.Discovery().ServerVersion()
 	if err != nil {
-		return "", err
-	}
-	var v version.Info
-	if err := json.Unmarshal(raw, &v); err != nil {
 		return "", err
 	}
 	return v.GitVersion, nil

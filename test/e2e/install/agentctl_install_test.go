@@ -590,6 +590,14 @@ func proxied(t *testing.T, c *harness.ControlPlane, n int64, end bool) (kubeconf
 // killed starts cmd and kills it once reached is closed. It returns false when cmd ended before.
 func killed(t *testing.T, cmd *exec.Cmd, reached <-chan struct{}) bool {
 	t.Helper()
+	_, was := signalled(t, cmd, reached, os.Kill)
+	return was
+}
+
+// signalled starts cmd, sends it a signal once reached is closed, and returns what it said. It returns
+// false when cmd ended before.
+func signalled(t *testing.T, cmd *exec.Cmd, reached <-chan struct{}, s os.Signal) (said string, was bool) {
+	t.Helper()
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
@@ -599,18 +607,18 @@ func killed(t *testing.T, cmd *exec.Cmd, reached <-chan struct{}) bool {
 	go func() { done <- cmd.Wait() }()
 	select {
 	case <-reached:
-		if err := cmd.Process.Kill(); err != nil {
+		if err := cmd.Process.Signal(s); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-done; err == nil {
-			t.Fatal("it ended by itself while it was killed")
+			t.Fatalf("%s ended well after %s", cmd, s)
 		}
-		return true
+		return out.String(), true
 	case err := <-done:
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", cmd, err, out.String())
 		}
-		return false
+		return out.String(), false
 	}
 }
 
@@ -679,33 +687,9 @@ func installIsKilledAt(t *testing.T, c *harness.ControlPlane, at ...int64) {
 	const third = 3
 	upgrade := append(slices.Clone(hubArgs), "--set", "podLabels.n=interrupted")
 	kubeconfig, reached := proxied(t, c, third, false)
-	said := interrupted(t, exec.CommandContext(t.Context(), path, append([]string{"--kubeconfig", kubeconfig}, upgrade...)...), reached)
-	if !strings.Contains(said, "signal: interrupt: run the same command again") {
+	cmd := exec.CommandContext(t.Context(), path, append([]string{"--kubeconfig", kubeconfig}, upgrade...)...)
+	if said, was := signalled(t, cmd, reached, os.Interrupt); !was || !strings.Contains(said, "signal: interrupt: run the same command again") {
 		t.Errorf("after Ctrl-C it says\n%s", said)
 	}
 	finished(third, upgrade...)
-}
-
-// interrupted starts cmd, sends it what Ctrl-C does once reached is closed, and returns what it says.
-func interrupted(t *testing.T, cmd *exec.Cmd, reached <-chan struct{}) string {
-	t.Helper()
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
-	select {
-	case <-reached:
-	case err := <-done:
-		t.Fatalf("%s ended before: %v\n%s", cmd, err, out.String())
-	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err == nil {
-		t.Errorf("%s ended well", cmd)
-	}
-	return out.String()
 }

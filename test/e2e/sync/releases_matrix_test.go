@@ -38,7 +38,7 @@ func TestKubernetesReleases(t *testing.T) {
 		t.Run(release, func(t *testing.T) {
 			harnesstest.SkipMissing(t, "kube-apiserver-"+release)
 			w := env.NewPool(1, env.StartArgo(env.Releases{Kubernetes: release})).TakeAlone(t).Get(t)
-			runs, err := w.Hub.Version(t.Context())
+			runs, err := w.Hub.Version()
 			if err != nil || runs != release {
 				t.Fatalf("the hub has Kubernetes %s (%v), want %s", runs, err, release)
 			}

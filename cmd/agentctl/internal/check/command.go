@@ -126,9 +126,10 @@ func (c *checkCommand) ofHub(ctx context.Context, spoke *Facts) ([]Finding, erro
 	hub, err := Observe(ctx, Hub, c.conn.In(c.hubContext), c.hub)
 	var away *UnreachableError
 	if errors.As(err, &away) {
-		found := unread("KubernetesTooOld", "Kubernetes", err)
-		found[0].Side = Hub
-		return found, nil
+		f := found(Unknown, "KubernetesTooOld", "Kubernetes", "cannot be asked: "+cli.OneLine(err),
+			"see that the hub's API server runs, and that --hub-context names it")
+		f.Side = Hub
+		return []Finding{f}, nil
 	}
 	if err != nil {
 		return nil, err
