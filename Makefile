@@ -26,7 +26,7 @@ DURATION ?=
 # Packages with a stage of their own, so that the unit stage leaves them out.
 # test/argocd links argo-cd's types, which take minutes to build with -race;
 # test/tree asks go list and git, of which go test's cache knows nothing.
-STAGED := test/(argocd|bench|e2e|sim|tree)
+STAGED := test/(argocd|e2e|sim|tree)
 # SLOW are those that take longest and mostly wait: they begin first.
 SLOW   := ./test/harness ./stream/tunnel ./stream/client ./proxies/redis ./backends/mirror
 UNITS   = $$(go list $(SLOW) ./... | grep -vE '/$(STAGED)(/|$$)')
@@ -62,13 +62,15 @@ manifests: ## take the manifests of Argo CD and spire-controller-manager, which 
 # (linux/amd64; empty means what .ko.yaml says), BASE what they are built on. Empty means a
 # base that is made here (test/baseimage), so that no registry is asked. Another is named by
 # its digest. values-principal.yaml and values-agent.yaml beside the images are values of the
-# charts that name ours by their digests.
+# charts that name ours by their digests. REGISTRY is a registry and folder to push them to as well,
+# such as registry.example/argomesh, under the tag that the charts ask for; empty for none.
+REGISTRY  ?=
 IMAGES    ?= bin/images
 PLATFORMS ?=
 BASE      ?=
 
 .PHONY: images
-images: manifests ## build the images of principal, agent and agentctl as OCI layouts into IMAGES (bin/images), without Docker or a registry; and values of the charts with their digests; BASE is another base image, with its digest, PLATFORMS as linux/amd64
+images: manifests ## build the images of principal, agent and agentctl as OCI layouts into IMAGES (bin/images), without Docker or a registry, and values of the charts with their digests; REGISTRY=registry.example/argomesh pushes them, too; BASE is another base image, with its digest, PLATFORMS as linux/amd64
 	@case '$(BASE)' in ''|*@sha256:*) ;; *) echo "BASE: what the tag of $(BASE) names may change: name the image as REPOSITORY@sha256:..." >&2; exit 1;; esac
 	@go run ./test/tools ko >/dev/null
 	@mkdir -p bin
@@ -78,7 +80,8 @@ images: manifests ## build the images of principal, agent and agentctl as OCI la
 		declare -A digest; \
 		for program in principal agent agentctl; do \
 			rm -rf '$(IMAGES)'/$$program; \
-			image=$$(VERSION='$(VERSION)' KO_DOCKER_REPO=argomesh $(if $(BASE),KO_DEFAULTBASEIMAGE='$(BASE)',bin/baseimage) "$(call tool,ko)" build --push=false \
+			image=$$(VERSION='$(VERSION)' KO_DOCKER_REPO='$(or $(REGISTRY),argomesh)' $(if $(BASE),KO_DEFAULTBASEIMAGE='$(BASE)',bin/baseimage) "$(call tool,ko)" build --push=$(if $(REGISTRY),true,false) \
+				$(if $(REGISTRY),--tags="$$(sed -n 's/^appVersion: *"\{0,1\}\([^"]*\)"\{0,1\} *$$/\1/p' charts/argomesh-agent/Chart.yaml)") \
 				$(if $(PLATFORMS),--platform='$(PLATFORMS)') --base-import-paths --sbom=none --oci-layout-path='$(IMAGES)'/$$program ./cmd/$$program); \
 			echo "$$image"; digest[$$program]=$${image##*@}; \
 		done; \
@@ -198,9 +201,10 @@ e2e-matrix: tools meshes releases build ## the end-to-end tests and those tagged
 	go test -count=1 -timeout 1h -tags matrix -v -run '^TestReleases$$' ./test/argocd
 
 .PHONY: e2e-cluster
-e2e-cluster: tools build ## both charts as real pods, with kubelet and containerd of this machine, as root; UPDATE=1 writes the result into docs/cluster.md
-	@go run ./test/tools nodes ko helm >/dev/null
-	go test -count=1 -timeout 30m -tags cluster -v ./test/cluster $(if $(UPDATE),-args -update)
+e2e-cluster: tools build ## both charts as real pods, with kubelet and containerd of this machine, as root; UPDATE=1 writes the result into docs/cluster.md, KEEP=1 leaves all up until Ctrl-C
+	@go run ./test/tools nodes ko helm spire >/dev/null
+	go test -count=1 -timeout 10m -tags cluster ./test/cluster/policy
+	$(if $(KEEP),KEEP=1) go test -count=1 -timeout $(if $(KEEP),0,30m) -tags cluster -v ./test/cluster $(if $(UPDATE),-args -update)
 
 .PHONY: bench
 bench: tools build ## the targets of docs/design/README.md, BENCH=T2,T6 for some of them, and every Go benchmark

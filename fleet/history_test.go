@@ -8,7 +8,7 @@ import (
 	"github.com/argomesh/argomesh/fleet"
 )
 
-func TestJudgeHistory(t *testing.T) {
+func TestCheckHistory(t *testing.T) {
 	const hub, here = "hub-1", "cluster-1"
 	kept := &v1alpha1.AgentHistory{ID: "h", Tokens: []string{"t5", "t4", "t3"}, ClusterUID: here}
 	tests := map[string]struct {

@@ -34,6 +34,7 @@ type Registry struct {
 	agents     map[identity.AgentName]v1alpha1.Agent // changed by Note
 	registered map[identity.AgentName]v1alpha1.Agent // as Set had them: replaced, and never changed
 	owners     map[spiffeid.ID]identity.AgentName
+	last       map[string]identity.AgentName // by the SPIFFE ID with which one last connected
 	namespaces map[string]identity.AgentName // of the hub, by Namespaces
 	longer     map[identity.AgentName][]identity.AgentName
 	divisions  uint64           // see Divisions
@@ -59,11 +60,14 @@ func (r *Registry) ByDestination() bool {
 // Set replaces all that the registry knows.
 func (r *Registry) Set(agents []v1alpha1.Agent) {
 	byName := make(map[identity.AgentName]v1alpha1.Agent, len(agents))
+	last := map[string]identity.AgentName{}
 	for _, a := range agents {
 		if name, err := identity.ParseAgentName(a.Name); err == nil {
 			byName[name] = a
+			last[a.Status.SPIFFEID] = name
 		}
 	}
+	delete(last, "")
 	owners, _ := OwnersOfIDs(agents)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,8 +76,8 @@ func (r *Registry) Set(agents []v1alpha1.Agent) {
 		r.divisions++
 	}
 	r.known, r.agents, r.registered = true, byName, maps.Clone(byName)
-	r.owners, r.namespaces, r.longer = owners, namespaces, longerOf(byName)
-	r.changed.Tell()
+	r.owners, r.last, r.namespaces, r.longer = owners, last, namespaces, longerOf(byName)
+	r.changed.Notify()
 }
 
 // UpdateStatus takes a newer state of one agent whose registration is what it was: status and
@@ -87,8 +91,15 @@ func (r *Registry) UpdateStatus(agent v1alpha1.Agent) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, known := r.agents[name]; known {
-		r.agents[name] = agent
+	before, known := r.agents[name]
+	if !known {
+		return
+	}
+	r.agents[name] = agent
+	if before.Status.SPIFFEID != agent.Status.SPIFFEID {
+		delete(r.last, before.Status.SPIFFEID)
+		r.last[agent.Status.SPIFFEID] = name
+		delete(r.last, "")
 	}
 }
 
@@ -178,6 +189,36 @@ func (r *Registry) Owns(id spiffeid.ID) bool {
 	defer r.mu.RUnlock()
 	_, found := r.owners[id]
 	return found
+}
+
+// TrustDomains are those of the SPIFFE IDs that belong to an Agent, in no order.
+func (r *Registry) TrustDomains() []spiffeid.TrustDomain {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	domains := map[spiffeid.TrustDomain]struct{}{}
+	for id := range r.owners {
+		domains[id.TrustDomain()] = struct{}{}
+	}
+	return slices.Collect(maps.Keys(domains))
+}
+
+// Intended returns the agent for which a SPIFFE ID that belongs to none is probably meant: the
+// one that last connected by it, or whose name it has in the form that agentctl proposes, and a
+// trust domain of its own IDs. Of another trust domain people are not told to take an ID, whose
+// SPIRE may sign any name. It is for what people are told, and admits no one.
+func (r *Registry) Intended(id spiffeid.ID) (name identity.AgentName, found bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if name, found = r.last[id.String()]; found {
+		return name, true
+	}
+	if name, found = identity.AgentNameIn(id); !found {
+		return name, false
+	}
+	return name, slices.ContainsFunc(r.agents[name].Spec.Identity.SPIFFEIDs, func(text string) bool {
+		own, err := identity.ParseID(text)
+		return err == nil && own.TrustDomain() == id.TrustDomain()
+	})
 }
 
 // Agent returns one of Agents.

@@ -130,6 +130,33 @@ func TestSetReplaces(t *testing.T) {
 	}
 }
 
+// A SPIFFE ID that no Agent has is told to the one that it is probably meant for.
+func TestIntended(t *testing.T) {
+	var r fleet.Registry
+	one, two := agent("one", 0, "/a"), agent("two", 1, "/b")
+	one.Status.SPIFFEID = "spiffe://example.org/was"
+	r.Set([]v1alpha1.Agent{one, two})
+	intended := func() map[string]string {
+		got := map[string]string{}
+		for _, id := range []string{"spiffe://example.org/was", "spiffe://example.org/is", "spiffe://example.org/argomesh/agent/two", "spiffe://else.test/argomesh/agent/two", "spiffe://example.org/argomesh/agent/two/more", "spiffe://example.org/other"} {
+			if name, found := r.Intended(peer(t, id).ID); found {
+				got[id] = name.String()
+			}
+		}
+		return got
+	}
+	want := map[string]string{"spiffe://example.org/was": "one", "spiffe://example.org/argomesh/agent/two": "two"}
+	if diff := cmp.Diff(want, intended()); diff != "" {
+		t.Errorf("Intended() (-want +got):\n%s", diff)
+	}
+	one.Status.SPIFFEID = "spiffe://example.org/is"
+	r.UpdateStatus(one)
+	want = map[string]string{"spiffe://example.org/is": "one", "spiffe://example.org/argomesh/agent/two": "two"}
+	if diff := cmp.Diff(want, intended()); diff != "" {
+		t.Errorf("Intended() after a newer status (-want +got):\n%s", diff)
+	}
+}
+
 func TestZeroRegistryAdmitsNobody(t *testing.T) {
 	var r fleet.Registry
 	if _, err := r.Admit(peer(t, "spiffe://example.org/a")); !errors.Is(err, identity.ErrDenied) {

@@ -9,7 +9,7 @@ import (
 // SessionHistory is how a session stands to its Agent's status.history. The zero
 // value leaves that as it is.
 type SessionHistory struct {
-	// Broken says why the history does not continue, as JudgeHistory does; it
+	// Broken says why the history does not continue, as CheckHistory does; it
 	// is empty when it continues. While it is broken no token is added.
 	Broken string
 	// Stored is the newest token that the spoke said it keeps; empty for none. The
@@ -40,7 +40,7 @@ func NextHistory(have *v1alpha1.AgentHistory, said SessionHistory, clusterUID st
 	case said.Begin && said.Replaces == HistoryID(have) && clusterUID != "":
 		return &v1alpha1.AgentHistory{ID: uuid.NewString(), Tokens: []string{uuid.NewString()}, ClusterUID: clusterUID}
 	case said.Broken == "" && have != nil && said.Stored != "" && said.Stored == newestToken(have) &&
-		(observed || !IsKept(have)):
+		(observed || !IsStored(have)):
 		next := have.DeepCopy()
 		next.Tokens = append([]string{uuid.NewString()}, have.Tokens...)
 		next.Tokens = next.Tokens[:min(len(next.Tokens), v1alpha1.MaxHistoryTokens)]
@@ -57,9 +57,9 @@ func HistoryID(h *v1alpha1.AgentHistory) string {
 	return h.ID
 }
 
-// IsKept reports whether the spoke has said that it keeps a token of h, nil for no
+// IsStored reports whether the spoke has said that it keeps a token of h, nil for no
 // history.
-func IsKept(h *v1alpha1.AgentHistory) bool { return h != nil && len(h.Tokens) > 1 }
+func IsStored(h *v1alpha1.AgentHistory) bool { return h != nil && len(h.Tokens) > 1 }
 
 // Wish is a session's wish for a new history; the zero value is none. The same wish is
 // fulfilled once by one controller: when the history that it made is gone, the hub was

@@ -83,7 +83,7 @@ func (u untaken) verdict(name string, app Placement) Untaken {
 	unknown := !own && !u.hub.Controller
 	switch {
 	case inside && (!own || !u.hub.Controller):
-		return Untaken{Message: "no agent takes it: " + u.astray(app, within), EndsSync: unknown}
+		return Untaken{Message: "no agent takes it: " + u.misplaced(app, within), EndsSync: unknown}
 	case unknown:
 		return Untaken{Message: "nothing deploys it: Argo CD does not know the cluster of its destination, and this hub has no application controller; " +
 			"make an agent its destination (destination.name; agentctl agent list shows them)", EndsSync: true}
@@ -109,8 +109,8 @@ func (u untaken) elsewhere(name string, app Placement, agent identity.AgentName,
 		says, strings.Join(has, " or "), app.Namespace, has[0], name)
 }
 
-// astray says of an Application in a namespace of an agent why that does not have it.
-func (u untaken) astray(app Placement, agent identity.AgentName) string {
+// misplaced says of an Application in a namespace of an agent why that does not have it.
+func (u untaken) misplaced(app Placement, agent identity.AgentName) string {
 	a := u.agents[agent]
 	says := "it is in a namespace of agent " + agent.String()
 	switch {

@@ -74,3 +74,14 @@ func AgentID(td spiffeid.TrustDomain, name AgentName) spiffeid.ID {
 	}
 	return id
 }
+
+// AgentNameIn returns the name in a SPIFFE ID that has the form of [AgentID], of any
+// trust domain. It says whom an ID is probably meant for; whose it is says the registry.
+func AgentNameIn(id spiffeid.ID) (name AgentName, found bool) {
+	label, found := strings.CutPrefix(id.Path(), agentPath)
+	if !found {
+		return AgentName{}, false
+	}
+	name, err := ParseAgentName(label)
+	return name, err == nil
+}

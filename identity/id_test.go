@@ -85,6 +85,14 @@ func TestAgentID(t *testing.T) {
 	if got := identity.AgentID(td, identity.AgentName{}); !got.IsZero() {
 		t.Errorf("AgentID() without name = %s", got)
 	}
+	for text, want := range map[string]string{
+		"spiffe://other.example/argomesh/agent/edge-1": "edge-1", "spiffe://prod.example/argomesh/agent/edge-1/more": "",
+		"spiffe://prod.example/argomesh/agent/Edge_1": "", "spiffe://prod.example/edge-1": "", "spiffe://prod.example": "",
+	} {
+		if got, found := identity.AgentNameIn(spiffeid.RequireFromString(text)); got.String() != want || found != (want != "") {
+			t.Errorf("AgentNameIn(%s) = %s, %t, want %q", text, got, found, want)
+		}
+	}
 }
 
 func FuzzParseID(f *testing.F) {

@@ -54,19 +54,19 @@ func Policies() []Policy { return []Policy{PolicyOpen, PolicyGateway, PolicyAgen
 // TLSTerminator is who terminates the agents' TLS.
 type TLSTerminator string
 
-// The enders.
+// Where TLS is terminated.
 const (
-	EnderPrincipal TLSTerminator = "the principal"
-	EnderPod       TLSTerminator = "the proxy of the principal's pod"
-	EnderGateway   TLSTerminator = "the gateway"
+	TerminatorPrincipal TLSTerminator = "the principal"
+	TerminatorPod       TLSTerminator = "the proxy of the principal's pod"
+	TerminatorGateway   TLSTerminator = "the gateway"
 )
 
 // Row is one row of the table: what can be enforced with an exposure and a method.
 type Row struct {
 	Exposure Exposure
 	Method   string
-	// Ends is who terminates the agents' TLS. Empty means that the two do not go together.
-	Ends TLSTerminator
+	// TerminatedBy is who terminates the agents' TLS. Empty means that the two do not go together.
+	TerminatedBy TLSTerminator
 	// Enforceable are the policies that can be kept, from the weakest to the
 	// strongest.
 	Enforceable []Policy
@@ -76,38 +76,40 @@ type Row struct {
 }
 
 const (
-	noGateway      = "there is no gateway on the way"
-	unseenIdentity = "the principal itself terminates TLS, so no proxy sees which agent connects"
+	noGateway         = "there is no gateway on the way"
+	invisibleIdentity = "the principal itself terminates TLS, so no proxy sees which agent connects"
 )
 
 // Table returns what can be enforced where, one row for each exposure and method.
 func Table() []Row {
 	return []Row{
 		{
-			Exposure: ExposureDirect, Method: identity.MethodX509, Ends: EnderPrincipal, Enforceable: []Policy{PolicyOpen},
-			Refused: unseenIdentity + ", and " + noGateway,
-			Cure:    "leave the check to the registry with policy open, or choose exposure gateway with method header",
+			Exposure: ExposureDirect, Method: identity.MethodX509, TerminatedBy: TerminatorPrincipal,
+			Enforceable: []Policy{PolicyOpen},
+			Refused:     invisibleIdentity + ", and " + noGateway,
+			Cure:        "leave the check to the registry with policy open, or choose exposure gateway with method header",
 		},
 		{
-			Exposure: ExposureDirect, Method: identity.MethodJWT, Ends: EnderPrincipal, Enforceable: []Policy{PolicyOpen},
-			Refused: "the token is for the principal, so no proxy sees which agent connects, and " + noGateway,
-			Cure:    "leave the check to the registry with policy open, or choose method header",
+			Exposure: ExposureDirect, Method: identity.MethodJWT, TerminatedBy: TerminatorPrincipal,
+			Enforceable: []Policy{PolicyOpen},
+			Refused:     "the token is for the principal, so no proxy sees which agent connects, and " + noGateway,
+			Cure:        "leave the check to the registry with policy open, or choose method header",
 		},
 		{
-			Exposure: ExposureDirect, Method: identity.MethodHeader, Ends: EnderPod,
+			Exposure: ExposureDirect, Method: identity.MethodHeader, TerminatedBy: TerminatorPod,
 			Enforceable: []Policy{PolicyOpen, PolicyAgents},
 			Refused:     noGateway,
 			Cure:        "choose policy agents, or exposure gateway",
 		},
 		{
-			Exposure: ExposurePassthrough, Method: identity.MethodX509, Ends: EnderPrincipal,
+			Exposure: ExposurePassthrough, Method: identity.MethodX509, TerminatedBy: TerminatorPrincipal,
 			Enforceable: []Policy{PolicyOpen, PolicyGateway},
-			Refused: unseenIdentity +
+			Refused: invisibleIdentity +
 				": not the gateway, which passes bytes by SNI, and not the proxy of the pod, which sees the gateway",
 			Cure: "leave the check to the registry with policy gateway, or choose exposure gateway with method header",
 		},
 		{
-			Exposure: ExposurePassthrough, Method: identity.MethodJWT, Ends: EnderPrincipal,
+			Exposure: ExposurePassthrough, Method: identity.MethodJWT, TerminatedBy: TerminatorPrincipal,
 			Enforceable: []Policy{PolicyOpen, PolicyGateway},
 			Refused:     "the token is inside TLS that terminates at the principal, so no proxy sees which agent connects",
 			Cure:        "leave the check to the registry with policy gateway, or choose exposure gateway with method header",
@@ -123,13 +125,13 @@ func Table() []Row {
 			Cure:    "choose method header, or exposure passthrough",
 		},
 		{
-			Exposure: ExposureGateway, Method: identity.MethodJWT, Ends: EnderGateway,
+			Exposure: ExposureGateway, Method: identity.MethodJWT, TerminatedBy: TerminatorGateway,
 			Enforceable: []Policy{PolicyOpen, PolicyGateway},
 			Refused:     "the gateway asks for no certificate, and the token is for the principal",
 			Cure:        "leave the check to the registry with policy gateway, or choose method header",
 		},
 		{
-			Exposure: ExposureGateway, Method: identity.MethodHeader, Ends: EnderGateway,
+			Exposure: ExposureGateway, Method: identity.MethodHeader, TerminatedBy: TerminatorGateway,
 			Enforceable: []Policy{PolicyGateway, PolicyAgents},
 			Refused:     "the principal would hear from others than the gateway who an agent is",
 			Cure:        "choose policy gateway or agents",
@@ -173,10 +175,10 @@ func Enforce(exposure Exposure, method string, asked Policy) (Policy, error) {
 	return asked, nil
 }
 
-// EnderOf returns who terminates the agents' TLS; empty for what does not go together.
-func EnderOf(exposure Exposure, method string) TLSTerminator {
+// TLSTerminatorOf returns who terminates the agents' TLS; empty for what does not go together.
+func TLSTerminatorOf(exposure Exposure, method string) TLSTerminator {
 	row, _ := rowOf(exposure, method)
-	return row.Ends
+	return row.TerminatedBy
 }
 
 func rowOf(exposure Exposure, method string) (Row, bool) {
@@ -202,7 +204,7 @@ func Markdown() string {
 	var b strings.Builder
 	b.WriteString("| Exposure | Method | Ends TLS | open | gateway | agents | What is refused, and what to do |\n|---|---|---|---|---|---|---|\n")
 	for _, row := range Table() {
-		ends := string(row.Ends)
+		ends := string(row.TerminatedBy)
 		if ends == "" {
 			ends = "–"
 		}

@@ -148,8 +148,9 @@ func (c *checker) stream(p StreamPort) {
 	if !isDNSName(p.Hub.Host) || p.Hub.Port == 0 {
 		c.problem("the hub's address %q, port %d, is not a DNS name in lower case and a port: agents name it, and gateways route by it", p.Hub.Host, p.Hub.Port)
 	}
-	if ends := EnderOf(p.Exposure, p.Method); ends != "" && ends != EnderPrincipal && len(p.Services) == 0 {
-		c.problem("no gRPC services of the stream, so %s would let all requests through: name them", ends)
+	terminator := TLSTerminatorOf(p.Exposure, p.Method)
+	if terminator != "" && terminator != TerminatorPrincipal && len(p.Services) == 0 {
+		c.problem("no gRPC services of the stream, so %s would let all requests through: name them", terminator)
 	}
 	switch {
 	case p.Exposure == ExposureDirect && !p.Gateway.IsZero():

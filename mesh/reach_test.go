@@ -118,7 +118,7 @@ func TestCheck(t *testing.T) {
 func TestTableKeepsItsPromises(t *testing.T) {
 	for _, exposure := range mesh.Exposures() {
 		for _, method := range mesh.Methods() {
-			ends := mesh.EnderOf(exposure, method)
+			terminator := mesh.TLSTerminatorOf(exposure, method)
 			for _, policy := range append(mesh.Policies(), "") {
 				got, err := mesh.Enforce(exposure, method, policy)
 				if err != nil {
@@ -127,11 +127,11 @@ func TestTableKeepsItsPromises(t *testing.T) {
 					}
 					continue
 				}
-				if ends == "" {
+				if terminator == "" {
 					t.Errorf("%s %s %s holds, though nobody terminates TLS", exposure, method, policy)
 				}
-				if got == mesh.PolicyAgents && (ends == mesh.EnderPrincipal || method != identity.MethodHeader) {
-					t.Errorf("%s %s promises to tell agents apart, though %s terminates TLS", exposure, method, ends)
+				if got == mesh.PolicyAgents && (terminator == mesh.TerminatorPrincipal || method != identity.MethodHeader) {
+					t.Errorf("%s %s promises to tell agents apart, though %s terminates TLS", exposure, method, terminator)
 				}
 				if got == mesh.PolicyGateway && exposure == mesh.ExposureDirect {
 					t.Errorf("%s %s promises a gateway", exposure, method)
@@ -143,11 +143,11 @@ func TestTableKeepsItsPromises(t *testing.T) {
 					t.Errorf("%s %s: asked for %s, got %s", exposure, method, policy, got)
 				}
 			}
-			if (ends == "") != (mesh.Strongest(exposure, method) == "") {
-				t.Errorf("%s %s: ends %q, strongest %q", exposure, method, ends, mesh.Strongest(exposure, method))
+			if (terminator == "") != (mesh.Strongest(exposure, method) == "") {
+				t.Errorf("%s %s: ends %q, strongest %q", exposure, method, terminator, mesh.Strongest(exposure, method))
 			}
-			if method == identity.MethodHeader && ends == mesh.EnderPrincipal || method == identity.MethodX509 && ends != "" && ends != mesh.EnderPrincipal {
-				t.Errorf("%s %s: TLS terminates at %s", exposure, method, ends)
+			if method == identity.MethodHeader && terminator == mesh.TerminatorPrincipal || method == identity.MethodX509 && terminator != "" && terminator != mesh.TerminatorPrincipal {
+				t.Errorf("%s %s: TLS terminates at %s", exposure, method, terminator)
 			}
 		}
 	}

@@ -3,7 +3,6 @@ package mesh_test
 import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/mesh"
+	"github.com/argomesh/argomesh/test/kit/certkit"
 )
 
 func TestParseAddress(t *testing.T) {
@@ -77,13 +77,7 @@ func TestValidate(t *testing.T) {
 		}
 		return a
 	}
-	key := func(curve elliptic.Curve) *ecdsa.PublicKey {
-		private, err := ecdsa.GenerateKey(curve, rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &private.PublicKey
-	}
+	key := func(curve elliptic.Curve) *ecdsa.PublicKey { return &certkit.Key(t, curve).PublicKey }
 	good := func() mesh.Snapshot {
 		return mesh.Snapshot{
 			Self: spiffeid.RequireFromString("spiffe://hub.test/principal"),

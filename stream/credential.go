@@ -28,7 +28,7 @@ func (n Nonce) Audience() string {
 
 // Credential is a new proof of an agent whose connection is authenticated by
 // JWT-SVID: a token of the same SPIFFE ID. It is the business of the two ends of the
-// connection, and nothing that a link hears of.
+// connection, and nothing that a link gets.
 type Credential struct{ Token string }
 
 func (Credential) message() {}

@@ -61,7 +61,7 @@ func FrameOf(m Message) *streampb.Frame {
 		if !m.CacheSynced.IsZero() {
 			info.CacheSyncedUnix = m.CacheSynced.Unix()
 		}
-		info.ToldUnix = max(m.Told.Unix(), 0) // a clock before 1970 tells nothing
+		info.ToldUnix = max(m.SentAt.Unix(), 0) // a clock before 1970 tells nothing
 		return &streampb.Frame{Body: &streampb.Frame_SpokeInfo{SpokeInfo: info}}
 	case ApplicationEvents:
 		return &streampb.Frame{Body: &streampb.Frame_ApplicationEvents{ApplicationEvents: applicationEventsOf(m)}}
@@ -215,7 +215,7 @@ func parseSpokeInfo(pb *streampb.SpokeInfo) (Message, error) {
 		info.CacheSynced = time.Unix(s, 0)
 	}
 	if s := pb.GetToldUnix(); s != 0 {
-		info.Told = time.Unix(s, 0)
+		info.SentAt = time.Unix(s, 0)
 	}
 	return info, nil
 }

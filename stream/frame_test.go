@@ -130,7 +130,7 @@ func TestFramesSurviveTheWire(t *testing.T) {
 		}()}},
 		"history":    stream.History{ID: "h", Token: strings.Repeat("t", 64), Revision: 1 << 63},
 		"no history": stream.History{},
-		"spoke info": stream.SpokeInfo{Applications: 3, APIs: 90, Resources: 4000, CacheSynced: time.Unix(1<<33, 0), Told: time.Unix(1<<33+1, 0)},
+		"spoke info": stream.SpokeInfo{Applications: 3, APIs: 90, Resources: 4000, CacheSynced: time.Unix(1<<33, 0), SentAt: time.Unix(1<<33+1, 0)},
 		"no cache":   stream.SpokeInfo{},
 		"what argo cd said": stream.ApplicationEvents{Events: []stream.ApplicationEvent{
 			{Name: longName, EventText: stream.EventText{Type: stream.EventNormal, Reason: "OperationCompleted", Message: "Sync operation to 1 succeeded – é"}, Count: 1},

@@ -135,9 +135,9 @@ type SpokeInfo struct {
 	APIs, Resources int64
 	// CacheSynced is when the cache was last synced; zero when not known.
 	CacheSynced time.Time
-	// Told is when this was sent, by the same clock as CacheSynced, which is the
+	// SentAt is when this was sent, by the same clock as CacheSynced, which is the
 	// spoke's and may be years off; zero when not known.
-	Told time.Time
+	SentAt time.Time
 }
 
 // ApplicationEvents is what a spoke's Argo CD said of Applications. It is a message and no

@@ -303,8 +303,8 @@ type AgentStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// Summary is the state of the agent in a word or two, for people: Connected, Away,
-	// Refused: mode (or name, version, protocol), Never connected, Suspended, Deleting, or
-	// what waits for a person, such as 5 deletions held.
+	// Refused: mode (or name, version, protocol, SPIFFE ID), Never connected, Suspended,
+	// Deleting, or what waits for a person, such as 5 deletions held.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Summary string `json:"summary,omitempty"`
@@ -328,6 +328,11 @@ type AgentStatus struct {
 	// Versions are those the agent reported.
 	// +optional
 	Versions AgentVersions `json:"versions,omitempty,omitzero"`
+
+	// SPIFFEID is the SPIFFE ID by which the agent last connected.
+	// +kubebuilder:validation:MaxLength=2048
+	// +optional
+	SPIFFEID string `json:"spiffeID,omitempty"`
 
 	// SVIDExpiry is when the newest SVID the agent proved expires.
 	// +optional

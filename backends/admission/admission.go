@@ -1,6 +1,6 @@
 // Package admission says whether an AppProject of the hub admits an Application of a managed
 // agent, by Argo CD's own rules: Admission of a project with its global projects and scoped
-// repositories, and Gates, which know the projects that Applications name. Pure.
+// repositories, and NamedProjects, those that Applications name. Pure.
 package admission
 
 import (
@@ -59,26 +59,26 @@ func (a Admission) Same(b Admission) bool {
 // with the rule; empty when it does. m is the map of the agent, and clusterProject the
 // project to which its cluster Secret is scoped, empty for none.
 func (a Admission) Bars(app object.Object, m mapping.Map, clusterProject string) string {
-	project := fmt.Sprintf("AppProject %s of the hub", object.Told(a.project))
+	project := fmt.Sprintf("AppProject %s of the hub", object.Quoted(a.project))
 	switch {
 	case a.Unknown != "":
 		return "what " + project + " permits cannot be told: " + a.Unknown
 	case !a.exists:
-		return "AppProject " + object.Told(a.project) + " does not exist on the hub"
+		return "AppProject " + object.Quoted(a.project) + " does not exist on the hub"
 	case app.Key.Namespace != m.Namespace && !a.namespaces(app.Key.Namespace):
 		return fmt.Sprintf("%s does not admit Applications of namespace %s: add %s to its spec.sourceNamespaces, or let the Application name another project", project, app.Key.Namespace, app.Key.Namespace)
 	}
 	spec := app.Child("spec")
 	for _, repository := range askedOf(spec) {
 		if !permitsRepository(a.repositories, repository) {
-			return fmt.Sprintf("%s does not permit repository %s (spec.sourceRepos)", project, object.Told(repository))
+			return fmt.Sprintf("%s does not permit repository %s (spec.sourceRepos)", project, object.Quoted(repository))
 		}
 	}
 	destination, _ := spec["destination"].(map[string]any)
 	namespace := object.StringAt(destination, "namespace")
 	switch {
 	case !permitsAgent(m, a.destinations, namespace):
-		return fmt.Sprintf("%s does not permit namespace %s of agent %s (spec.destinations)", project, object.Told(namespace),
+		return fmt.Sprintf("%s does not permit namespace %s of agent %s (spec.destinations)", project, object.Quoted(namespace),
 			m.Agent)
 	case a.onlyScoped && clusterProject != a.project:
 		return fmt.Sprintf("%s permits clusters alone that are scoped to it (spec.permitOnlyProjectScopedClusters), and that of agent %s is not", project, m.Agent)
@@ -177,39 +177,39 @@ func normalRepository(repository string) string {
 	return strings.TrimPrefix(u.String(), "ssh://")
 }
 
-// Gates are the AppProjects of the hub that Applications of a managed agent name, with what
+// NamedProjects are the AppProjects of the hub that Applications of a managed agent name, with what
 // they admit. They hold one project for each Application, which only people of the hub
 // make, and one repository for each Secret; a peer adds nothing. The zero value is not
 // ready.
-type Gates struct {
-	project map[stream.ResourceKey]string                        // of each Application
-	Named   map[string]map[stream.ResourceKey]struct{}           // by the project
-	Made    map[string]Admission                                 // by the project, of those that were asked
-	Stale   map[string]bool                                      // projects that may admit something else now
-	Barred  map[stream.ResourceKey]string                        // Applications that are not admitted, and why
-	scoped  map[stream.ResourceKey]struct{ project, url string } // Secrets that scope a repository to a project
+type NamedProjects struct {
+	project      map[stream.ResourceKey]string                        // of each Application
+	Applications map[string]map[stream.ResourceKey]struct{}           // by the project
+	Admissions   map[string]Admission                                 // by the project, of those that were asked
+	Stale        map[string]bool                                      // projects that may admit something else now
+	Barred       map[stream.ResourceKey]string                        // Applications that are not admitted, and why
+	scoped       map[stream.ResourceKey]struct{ project, url string } // Secrets that scope a repository to a project
 }
 
-// NewGates returns the gates of no Application.
-func NewGates() Gates {
-	return Gates{
-		project: map[stream.ResourceKey]string{}, Named: map[string]map[stream.ResourceKey]struct{}{},
-		Made:  map[string]Admission{},
-		Stale: map[string]bool{}, Barred: map[stream.ResourceKey]string{},
+// NewNamedProjects returns those of no Application.
+func NewNamedProjects() NamedProjects {
+	return NamedProjects{
+		project: map[stream.ResourceKey]string{}, Applications: map[string]map[stream.ResourceKey]struct{}{},
+		Admissions: map[string]Admission{},
+		Stale:      map[string]bool{}, Barred: map[stream.ResourceKey]string{},
 		scoped: map[stream.ResourceKey]struct{ project, url string }{},
 	}
 }
 
 // Name notes which project an Application names; empty for one that is gone.
-func (g Gates) Name(app stream.ResourceKey, project string) {
+func (g NamedProjects) Name(app stream.ResourceKey, project string) {
 	before := g.project[app]
 	if before == project {
 		return
 	}
 	if before != "" {
-		if delete(g.Named[before], app); len(g.Named[before]) == 0 {
-			delete(g.Named, before)
-			delete(g.Made, before)
+		if delete(g.Applications[before], app); len(g.Applications[before]) == 0 {
+			delete(g.Applications, before)
+			delete(g.Admissions, before)
 			delete(g.Stale, before)
 		}
 		delete(g.project, app)
@@ -219,22 +219,22 @@ func (g Gates) Name(app stream.ResourceKey, project string) {
 		return
 	}
 	g.project[app] = project
-	if g.Named[project] == nil {
-		g.Named[project] = map[stream.ResourceKey]struct{}{}
+	if g.Applications[project] == nil {
+		g.Applications[project] = map[stream.ResourceKey]struct{}{}
 	}
-	g.Named[project][app] = struct{}{}
+	g.Applications[project][app] = struct{}{}
 }
 
-// Doubt notes that a project may admit something else now.
-func (g Gates) Doubt(project string) {
-	if _, made := g.Made[project]; made {
+// MarkStale notes that a project may admit something else now.
+func (g NamedProjects) MarkStale(project string) {
+	if _, made := g.Admissions[project]; made {
 		g.Stale[project] = true
 	}
 }
 
 // Scope notes which repository a Secret of the hub scopes to which project; nil for a
 // Secret that is gone.
-func (g Gates) Scope(key stream.ResourceKey, secret *object.Object) {
+func (g NamedProjects) Scope(key stream.ResourceKey, secret *object.Object) {
 	before, now := g.scoped[key], struct{ project, url string }{}
 	if secret != nil && secret.Label(object.SecretTypeKey) == object.RepositoryType {
 		now.project, now.url = object.SecretField(secret.Child("data"), "project"),
@@ -246,12 +246,12 @@ func (g Gates) Scope(key stream.ResourceKey, secret *object.Object) {
 	if g.scoped[key] = now; now.project == "" {
 		delete(g.scoped, key)
 	}
-	g.Doubt(before.project)
-	g.Doubt(now.project)
+	g.MarkStale(before.project)
+	g.MarkStale(now.project)
 }
 
 // Repositories are those that are scoped to a project, in order.
-func (g Gates) Repositories(project string) []string {
+func (g NamedProjects) Repositories(project string) []string {
 	var urls []string
 	for _, s := range g.scoped {
 		if s.project == project {

@@ -9,14 +9,14 @@ import (
 // AppProjects, Secrets that scope repositories to them, and global projects.
 type HubProjects struct {
 	projects map[string]object.Object
-	gates    Gates
+	gates    NamedProjects
 	globals  Globals
 }
 
 // NewHubProjects makes them of the objects in the namespace of the hub's Argo CD, as
 // decoded JSON. settings is ConfigMap argocd-cm; nil when there is none.
 func NewHubProjects(namespace string, projects, secrets []map[string]any, settings map[string]any) HubProjects {
-	p := HubProjects{projects: map[string]object.Object{}, gates: NewGates()}
+	p := HubProjects{projects: map[string]object.Object{}, gates: NewNamedProjects()}
 	named := func(kind stream.Kind, fields map[string]any) object.Object {
 		metadata, _ := fields["metadata"].(map[string]any)
 		return object.Object{Key: stream.ResourceKey{Kind: kind, Namespace: namespace,

@@ -55,7 +55,7 @@ func (r *Remains) Run(ctx context.Context) error {
 		if !wasAdopted(d.Last) {
 			return
 		}
-		went.Tell()
+		went.Notify()
 	})
 	defer cancel()
 	select {
@@ -78,7 +78,7 @@ func (r *Remains) Run(ctx context.Context) error {
 			next.Reset(remainsPause)
 		case ctx.Err() == nil:
 			if !failing {
-				r.Log.Warn().Err(err).Msg("cannot look for what is kept of adopted objects that are gone, trying again")
+				r.Log.Warn().Err(err).Msg("cannot clean up what is kept of adopted objects that are gone, retrying")
 			}
 			next.Reset(remainsRetry)
 		}
@@ -115,7 +115,7 @@ func (r *Remains) Remove(ctx context.Context) error {
 
 // remove takes away one Secret if its object is gone.
 func (r *Remains) remove(ctx context.Context, key, of stream.ResourceKey) error {
-	k := Keeper{Store: r.Store, Namespace: r.Namespace}
+	k := FoundStore{Store: r.Store, Namespace: r.Namespace}
 	if o, there := r.Store.Get(of); there && k.key(of, o.UID) == key {
 		return nil
 	}
@@ -141,12 +141,12 @@ func (r *Remains) remove(ctx context.Context, key, of stream.ResourceKey) error 
 		return fmt.Errorf("remove %s: %w", key, err)
 	}
 	r.Log.Info().Stringer("resource", of).Str("secret", key.Name).
-		Msg("adopted object is gone, what was found there before it was adopted is removed")
+		Msg("adopted object is gone; removed what was kept of it from before its adoption")
 	return nil
 }
 
 // serves reports whether the object is there of which the Secret key keeps what was found.
-func (k Keeper) serves(ctx context.Context, key, of stream.ResourceKey) (bool, error) {
+func (k FoundStore) serves(ctx context.Context, key, of stream.ResourceKey) (bool, error) {
 	o, err := k.Store.Read(ctx, of)
 	switch {
 	case err == nil:

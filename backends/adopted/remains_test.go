@@ -14,6 +14,7 @@ import (
 	"github.com/argomesh/argomesh/backends/object"
 	"github.com/argomesh/argomesh/backends/record"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // remainsEnv is a spoke whose Applications may be in namespaces beside that of Argo CD.
@@ -48,7 +49,7 @@ func (w *remainsEnv) adopt(name string) backends.Object {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if err := (Keeper{Store: w.store, Namespace: "argocd"}).Keep(w.t.Context(), o, object.Encode(object.Found{Content: name})); err != nil {
+	if err := (FoundStore{Store: w.store, Namespace: "argocd"}).Save(w.t.Context(), o, object.Encode(object.Found{Content: name})); err != nil {
 		w.t.Fatal(err)
 	}
 	app, err = object.Parse(o)
@@ -79,7 +80,7 @@ func (w *remainsEnv) remains() *Remains {
 
 func (w *remainsEnv) kept(o backends.Object) bool {
 	w.t.Helper()
-	f, err := Keeper{Store: w.store, Namespace: "argocd"}.Recall(w.t.Context(), o.Key, o.UID)
+	f, err := FoundStore{Store: w.store, Namespace: "argocd"}.Load(w.t.Context(), o.Key, o.UID)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -203,9 +204,7 @@ func TestRemainsFollowDeletions(t *testing.T) {
 		w := newRemainsEnv(t)
 		one, two := w.adopt("one"), w.adopt("two")
 		w.end(one)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- w.remains().Run(ctx) }()
+		kit.Background(t, w.remains().Run)
 		synctest.Wait()
 		if w.kept(one) || !w.kept(two) {
 			t.Errorf("at first something is kept of what is gone: %t, of the other: %t", w.kept(one), w.kept(two))
@@ -214,10 +213,6 @@ func TestRemainsFollowDeletions(t *testing.T) {
 		synctest.Wait()
 		if w.kept(two) {
 			t.Error("something is kept of what was seen to go")
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
 		}
 	})
 }

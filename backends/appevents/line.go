@@ -30,11 +30,11 @@ type Event struct {
 // becomes one with another of its Application, type and reason, with the newest message. Only
 // what has none such is dropped. It is not safe for concurrent use.
 type Line struct {
-	most  int
-	wait  []*Event // oldest first
-	agent window
-	of    map[stream.ResourceKey]*window
-	swept time.Time
+	most      int
+	wait      []*Event // oldest first
+	agent     window
+	of        map[stream.ResourceKey]*window
+	cleanedAt time.Time
 }
 
 // NewLine returns an empty one, with room for so many events.
@@ -153,13 +153,13 @@ func (l *Line) free(key stream.ResourceKey) time.Time {
 }
 
 func (l *Line) pass(key stream.ResourceKey, now time.Time) {
-	if now.Sub(l.swept) >= time.Minute { // of a minute there are not more than of the agent's rate
+	if now.Sub(l.cleanedAt) >= time.Minute { // of a minute there are not more than of the agent's rate
 		for other, w := range l.of {
 			if w.idle(now) {
 				delete(l.of, other)
 			}
 		}
-		l.swept = now
+		l.cleanedAt = now
 	}
 	w := l.of[key]
 	if w == nil {

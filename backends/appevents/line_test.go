@@ -7,6 +7,7 @@ import (
 
 	"github.com/argomesh/argomesh/backends/appevents"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -39,21 +40,6 @@ func drain(line *appevents.Line, from, until time.Time) (passed []time.Time, eve
 	return passed, events
 }
 
-// within is the most of times within any span.
-func within(times []time.Time, span time.Duration) int {
-	most := 0
-	for i := range times {
-		n := 0
-		for _, t := range times[i:] {
-			if t.Sub(times[i]) < span {
-				n++
-			}
-		}
-		most = max(most, n)
-	}
-	return most
-}
-
 func TestRateOfAnApplication(t *testing.T) {
 	line := appevents.NewLine(1000)
 	var passed []time.Time
@@ -63,7 +49,7 @@ func TestRateOfAnApplication(t *testing.T) {
 		at, _ := drain(line, now, now)
 		passed = append(passed, at...)
 	}
-	if most := within(passed, time.Minute); most != appevents.PerMinute {
+	if most := kit.MostWithin(passed, time.Minute); most != appevents.PerMinute {
 		t.Errorf("%d within a minute, want %d", most, appevents.PerMinute)
 	}
 	if len(passed) != 5*appevents.PerMinute {
@@ -77,7 +63,7 @@ func TestRateOfAnAgent(t *testing.T) {
 		line.Add(event(fmt.Sprint("a", i), "ResourceUpdated", "", noon))
 	}
 	passed, events := drain(line, noon, noon.Add(time.Hour))
-	if most := within(passed, time.Second); most != appevents.PerSecond || len(passed) != 100 {
+	if most := kit.MostWithin(passed, time.Second); most != appevents.PerSecond || len(passed) != 100 {
 		t.Errorf("%d, and %d within a second", len(passed), most)
 	}
 	if took := passed[99].Sub(noon); took != 19*time.Second {
@@ -225,7 +211,7 @@ func TestCommon(t *testing.T) {
 		}
 		slots = append(slots, at)
 	}
-	if most := within(slots, time.Second); most != appevents.CommonRate {
+	if most := kit.MostWithin(slots, time.Second); most != appevents.CommonRate {
 		t.Errorf("%d within a second, want %d", most, appevents.CommonRate)
 	}
 	if took := slots[999].Sub(noon); took > 20*time.Second {

@@ -22,6 +22,17 @@ func TestPatternProblem(t *testing.T) {
 			t.Errorf("%s: %q", field, got)
 		}
 	}
+	for schedule, want := range map[string]string{
+		"TZ=UTC":              `the schedule "TZ=UTC" in spec.syncWindows has a time zone and no time`,
+		"CRON_TZ=":            `the schedule "CRON_TZ=" in spec.syncWindows has a time zone and no time`,
+		"TZ=UTC 0 22 * * *":   "",
+		"0 22 * * *":          "",
+		"CRON_TZ= 0 22 * * *": "",
+	} {
+		if got := appproject.PatternProblem(map[string]any{"syncWindows": []any{map[string]any{"schedule": schedule}}}); got != want {
+			t.Errorf("of the schedule %q it says %q, want %q", schedule, got, want)
+		}
+	}
 	if got := appproject.PatternProblem(map[string]any{
 		"description": dear, "roles": []any{map[string]any{"policies": []any{"p, proj:a:b, applications, *, */*, allow" + dear}}},
 		"sourceRepos":  []any{"https://*.example/*/*", "*"},

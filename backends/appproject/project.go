@@ -4,7 +4,6 @@
 package appproject
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/argomesh/argomesh/backends/appspec"
@@ -42,7 +41,7 @@ func (r Rules) ForSpoke(o object.Object) (any, bool) {
 		return nil, false
 	}
 	destinations, _ := spec["destinations"].([]any)
-	var kept []any
+	kept := keptDestinations{destinations: []any{}, there: map[[3]string]bool{}}
 	admitted = false
 	for _, d := range destinations {
 		m, _ := d.(map[string]any)
@@ -58,7 +57,7 @@ func (r Rules) ForSpoke(o object.Object) (any, bool) {
 			if glob.Matches(denied, r.ClusterServer) {
 				delete(m, "name")
 				m["server"] = "!" + object.InClusterServer
-				kept = withDestination(kept, m)
+				kept.add(m)
 			}
 			continue
 		}
@@ -66,13 +65,13 @@ func (r Rules) ForSpoke(o object.Object) (any, bool) {
 			continue
 		}
 		m["name"], m["server"] = object.InClusterName, object.InClusterServer
-		kept = withDestination(kept, m)
+		kept.add(m)
 		admitted = true
 	}
 	if !admitted {
 		return nil, false
 	}
-	spec["destinations"] = kept
+	spec["destinations"] = kept.destinations
 	object.SetList(spec, "sourceNamespaces", sources)
 	object.SetList(spec, "syncWindows",
 		windowsFor(object.ListAt(spec, "syncWindows"), r.isCluster, []string{object.InClusterName, object.InClusterServer}))
@@ -96,18 +95,19 @@ func isInCluster(pattern string) bool {
 	return glob.Matches(pattern, object.InClusterName) || glob.Matches(pattern, object.InClusterServer)
 }
 
-// withDestination adds a destination unless it is there: several may have become one,
-// and Argo CD takes no project in which one is twice.
-func withDestination(kept []any, added map[string]any) []any {
-	if slices.ContainsFunc(kept, func(k any) bool {
-		m, _ := k.(map[string]any)
-		return object.StringAt(m, "name") == object.StringAt(added, "name") &&
-			object.StringAt(m, "server") == object.StringAt(added, "server") &&
-			object.StringAt(m, "namespace") == object.StringAt(added, "namespace")
-	}) {
-		return kept
+// keptDestinations are destinations of which none is twice: several may have become one, and Argo CD takes no
+// project in which one is.
+type keptDestinations struct {
+	destinations []any
+	there        map[[3]string]bool // by name, server and namespace
+}
+
+func (k *keptDestinations) add(added map[string]any) {
+	of := [3]string{object.StringAt(added, "name"), object.StringAt(added, "server"), object.StringAt(added, "namespace")}
+	if !k.there[of] {
+		k.there[of] = true
+		k.destinations = append(k.destinations, added)
 	}
-	return append(kept, added)
 }
 
 // sourcesFor are the sourceNamespaces of a hub AppProject as the spoke has them; false
@@ -153,7 +153,7 @@ func (r Rules) destinationMatches(name, server string) bool {
 func (r Rules) Mirror(project string, spec map[string]any) map[string]any {
 	spec["sourceNamespaces"] = object.AnyList(r.LocalNamespaces())
 	destinations, _ := spec["destinations"].([]any)
-	kept := []any{}
+	kept := keptDestinations{destinations: []any{}, there: map[[3]string]bool{}}
 	for _, d := range destinations {
 		m, ok := d.(map[string]any)
 		if ok && !strings.HasPrefix(object.StringAt(m, "name"), "!") &&
@@ -162,10 +162,10 @@ func (r Rules) Mirror(project string, spec map[string]any) map[string]any {
 			// either.
 			m["name"] = r.Agent.String()
 			delete(m, "server")
-			kept = withDestination(kept, m)
+			kept.add(m)
 		}
 	}
-	spec["destinations"] = kept // what the spoke denies does not become a permission
+	spec["destinations"] = kept.destinations // what the spoke denies does not become a permission
 	roles, _ := r.MirroredRoles(project, spec)
 	if spec["roles"] = roles; len(roles) == 0 {
 		delete(spec, "roles")

@@ -37,8 +37,8 @@ var applicationPattern = regexp.MustCompile(`^[-*.\w]+$`)
 // match one grows with the power of their number.
 const maxStars = 6
 
-// maxToldRoles is of how many roles it is told that a mirror lacks them.
-const maxToldRoles = 16
+// maxShownRoles is of how many roles it is shown that a mirror lacks them.
+const maxShownRoles = 16
 
 // MirroredRoles are the roles of an autonomous agent's project as its mirror has them.
 // lacks says, one sentence each, which have none and why.
@@ -62,8 +62,8 @@ func (r Rules) MirroredRoles(project string, spec map[string]any) (roles []any, 
 		switch {
 		case problem == "":
 			roles = append(roles, mirrored)
-		case len(lacks) < maxToldRoles:
-			lacks = append(lacks, fmt.Sprintf("role %s: %s", object.Told(name), problem))
+		case len(lacks) < maxShownRoles:
+			lacks = append(lacks, fmt.Sprintf("role %s: %s", object.Quoted(name), problem))
 		}
 	}
 	return roles, lacks
@@ -86,13 +86,15 @@ func (r Rules) mirroredRole(project string, role map[string]any) (mirrored map[s
 		return nil, "its policies are not a list of lines"
 	}
 	var lines []string
+	there := map[string]bool{} // lines, and then groups
 	for _, policy := range policies {
 		rewritten, problem := r.mirroredPolicy(project, name, policy)
 		if problem != "" {
-			return nil, fmt.Sprintf("policy %s: %s", object.Told(policy), problem)
+			return nil, fmt.Sprintf("policy %s: %s", object.Quoted(policy), problem)
 		}
 		for _, line := range rewritten {
-			if !slices.Contains(lines, line) { // Argo CD takes none twice
+			if !there[line] { // Argo CD takes none twice
+				there[line] = true
 				lines = append(lines, line)
 			}
 		}
@@ -101,13 +103,15 @@ func (r Rules) mirroredRole(project string, role map[string]any) (mirrored map[s
 	if !ok {
 		return nil, "its groups are not a list of names"
 	}
-	for i, group := range groups {
+	clear(there)
+	for _, group := range groups {
 		if problem := groupProblem(group); problem != "" {
-			return nil, fmt.Sprintf("group %s: %s", object.Told(group), problem)
+			return nil, fmt.Sprintf("group %s: %s", object.Quoted(group), problem)
 		}
-		if slices.Contains(groups[:i], group) {
-			return nil, fmt.Sprintf("group %s is there twice", object.Told(group))
+		if there[group] {
+			return nil, fmt.Sprintf("group %s is there twice", object.Quoted(group))
 		}
+		there[group] = true
 	}
 	if len(lines) > 0 {
 		mirrored["policies"] = object.AnyList(lines)

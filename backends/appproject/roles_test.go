@@ -198,7 +198,7 @@ func TestMirroredRoles(t *testing.T) {
 		}
 	}
 	many := slices.Repeat([]any{m{"name": strings.Repeat("x", 1000)}}, 100)
-	if _, leftOut := r.MirroredRoles("web", m{"roles": many}); len(leftOut) != maxToldRoles || len(strings.Join(leftOut, "")) > maxToldRoles*2*object.MaxToldBytes {
+	if _, leftOut := r.MirroredRoles("web", m{"roles": many}); len(leftOut) != maxShownRoles || len(strings.Join(leftOut, "")) > maxShownRoles*2*object.MaxQuotedBytes {
 		t.Errorf("%d sentences are told", len(leftOut))
 	}
 }

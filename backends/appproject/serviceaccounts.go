@@ -1,8 +1,6 @@
 package appproject
 
 import (
-	"slices"
-
 	"github.com/argomesh/argomesh/backends/glob"
 	"github.com/argomesh/argomesh/backends/object"
 )
@@ -14,6 +12,7 @@ import (
 // patterns do not parse, so that stays too.
 func accountsFor(accounts []any, ours func(server string) bool, here string) []any {
 	var kept []any
+	there := map[[2]string]bool{} // by server and namespace
 	for _, a := range accounts {
 		account, ok := a.(map[string]any)
 		if !ok {
@@ -27,11 +26,9 @@ func accountsFor(accounts []any, ours func(server string) bool, here string) []a
 		case glob.Parses(namespace):
 			continue
 		}
-		if !slices.ContainsFunc(kept, func(k any) bool {
-			earlier, _ := k.(map[string]any)
-			return object.StringAt(earlier, "server") == object.StringAt(account, "server") &&
-				object.StringAt(earlier, "namespace") == namespace
-		}) {
+		of := [2]string{object.StringAt(account, "server"), namespace}
+		if !there[of] {
+			there[of] = true
 			kept = append(kept, account)
 		}
 	}

@@ -1,7 +1,6 @@
 package appproject
 
 import (
-	"bytes"
 	"slices"
 
 	"github.com/argomesh/argomesh/backends/appspec"
@@ -16,7 +15,7 @@ import (
 //
 // An exclamation mark has no meaning in a window (Argo CD, SyncWindows.Matches).
 func windowsFor(windows []any, ours func(cluster string) bool, here []string) []any {
-	var kept []any
+	kept := keptWindows{at: map[string]int{}}
 	for _, w := range windows {
 		window, ok := w.(map[string]any)
 		if !ok {
@@ -35,32 +34,31 @@ func windowsFor(windows []any, ours func(cluster string) bool, here []string) []
 		default:
 			delete(window, "clusters")
 		}
-		kept = withWindow(kept, window)
+		kept.add(window)
 	}
-	return kept
+	return kept.windows
 }
 
-// withWindow adds a window. Argo CD takes no project in which two say the same but for
-// what they let pass (SyncWindow.HashIdentity): they become one, which lets pass what
-// both do.
-func withWindow(kept []any, added map[string]any) []any {
-	same := func(k any) bool {
-		window, _ := k.(map[string]any)
-		return slices.EqualFunc(windowIdentity(window), windowIdentity(added), func(a, b any) bool {
-			return bytes.Equal(object.Encode(a), object.Encode(b))
-		})
+// keptWindows are windows of which no two say the same but for what they let pass. Argo CD takes no project
+// in which two do (SyncWindow.HashIdentity): they become one, which lets pass what both do.
+type keptWindows struct {
+	windows []any
+	at      map[string]int // by identity
+}
+
+func (k *keptWindows) add(added map[string]any) {
+	identity := string(object.Encode(windowIdentity(added)))
+	at, is := k.at[identity]
+	if !is {
+		at = len(k.windows)
+		k.at[identity], k.windows = at, append(k.windows, added)
 	}
-	i := slices.IndexFunc(kept, same)
-	if i < 0 {
-		return append(kept, added)
-	}
-	window, _ := kept[i].(map[string]any)
+	window, _ := k.windows[at].(map[string]any)
 	for _, passes := range []string{"manualSync", "syncOverrun"} {
-		if added[passes] != true {
+		if is && added[passes] != true {
 			delete(window, passes)
 		}
 	}
-	return kept
 }
 
 // windowIdentity is by what Argo CD tells windows apart, what is empty being the same as

@@ -53,23 +53,23 @@ func pathSet(lists ...[]string) map[string]bool {
 
 // MakeTyped brings the spec of an Application into the form in which Argo CD's types write it.
 func MakeTyped(spec map[string]any) {
-	saysNothing(spec, "", func(m map[string]any, name string) { delete(m, name) })
+	eachOmitted(spec, "", func(m map[string]any, name string) { delete(m, name) })
 }
 
 // IsTyped reports whether a spec is in that form.
 func IsTyped(spec map[string]any) bool {
 	typed := true
-	saysNothing(spec, "", func(map[string]any, string) { typed = false })
+	eachOmitted(spec, "", func(map[string]any, string) { typed = false })
 	return typed
 }
 
-// saysNothing calls found for each field that the types leave out of m, which is at path. A
+// eachOmitted calls found for each field that the types leave out of m, which is at path. A
 // field comes after those that are in it, and found may delete it.
-func saysNothing(m map[string]any, path string, found func(m map[string]any, name string)) {
+func eachOmitted(m map[string]any, path string, found func(m map[string]any, name string)) {
 	for name, value := range m {
 		at := strings.TrimPrefix(path+"."+name, ".")
 		if !keptWhole[at] {
-			saysNothingIn(value, at, found)
+			eachOmittedIn(value, at, found)
 		}
 		if value == nil || isNothing(value) && !keptEmpty[at] {
 			found(m, name)
@@ -77,13 +77,13 @@ func saysNothing(m map[string]any, path string, found func(m map[string]any, nam
 	}
 }
 
-func saysNothingIn(value any, path string, found func(m map[string]any, name string)) {
+func eachOmittedIn(value any, path string, found func(m map[string]any, name string)) {
 	switch value := value.(type) {
 	case map[string]any:
-		saysNothing(value, path, found)
+		eachOmitted(value, path, found)
 	case []any:
 		for _, element := range value {
-			saysNothingIn(element, path+"[]", found)
+			eachOmittedIn(element, path+"[]", found)
 		}
 	}
 }

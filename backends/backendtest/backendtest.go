@@ -29,8 +29,8 @@ import (
 // controller.
 const Namespace = "argomesh-backendtest"
 
-// patience is how long a cache may take to follow.
-const patience = 30 * time.Second
+// waitTimeout is how long a cache may take to follow.
+const waitTimeout = 30 * time.Second
 
 // Run tests a Store against its contract. newStore returns a running Store that
 // holds Applications and AppProjects of at least Namespace, takes objects of
@@ -66,13 +66,7 @@ func Run(t *testing.T, newStore func(testing.TB) backends.Store) {
 			store := newStore(t)
 			s := &suite{T: t, store: store, changes: make(chan struct{}, 1)}
 			s.within("the store is synced", store.Synced())
-			cancel := store.Subscribe(func(stream.ResourceKey) {
-				select {
-				case s.changes <- struct{}{}:
-				default:
-				}
-			})
-			t.Cleanup(cancel)
+			t.Cleanup(s.subscribe(func(stream.ResourceKey) {}))
 			test(s)
 		})
 	}
@@ -82,7 +76,7 @@ func Run(t *testing.T, newStore func(testing.TB) backends.Store) {
 type suite struct {
 	*testing.T
 	store   backends.Store
-	changes chan struct{} // holds a value after the cache changed
+	changes chan struct{} // holds a value after a subscriber was told of a change
 }
 
 func create(s *suite) {
@@ -527,7 +521,7 @@ func subscribe(s *suite) {
 	before := s.key(stream.Application)
 	s.cached(before, s.create(before, application(before)).ResourceVersion)
 	seen := newRecorder()
-	cancel := s.store.Subscribe(seen.record)
+	cancel := s.subscribe(seen.record)
 	s.T.Cleanup(cancel)
 	if seen.count(before) == 0 {
 		s.Errorf("Subscribe() returned without a call for %s, which was there", before)
@@ -558,9 +552,9 @@ func subscribe(s *suite) {
 
 // deletionWatch notes what a store tells of deletions, and in which order.
 type deletionWatch struct {
-	mu   sync.Mutex // guards what follows
-	seen []backends.Deletion
-	told map[stream.ResourceKey]bool // that Subscribe was, before Deletions
+	mu    sync.Mutex // guards what follows
+	seen  []backends.Deletion
+	first map[stream.ResourceKey]bool // that Subscribe was, before Deletions
 }
 
 func (w *deletionWatch) see(d backends.Deletion) {
@@ -569,18 +563,18 @@ func (w *deletionWatch) see(d backends.Deletion) {
 	w.seen = append(w.seen, d)
 }
 
-// hear notes that a subscriber was told of an object that is gone.
-func (w *deletionWatch) hear(key stream.ResourceKey) {
+// observe notes that a subscriber was told of an object that is gone.
+func (w *deletionWatch) observe(key stream.ResourceKey) {
 	before := len(w.of(key)) == 0
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told[key] = w.told[key] || before
+	w.first[key] = w.first[key] || before
 }
 
-func (w *deletionWatch) heardFirst(key stream.ResourceKey) bool {
+func (w *deletionWatch) observedFirst(key stream.ResourceKey) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.told[key]
+	return w.first[key]
 }
 
 func (w *deletionWatch) of(key stream.ResourceKey) (found []backends.Deletion) {
@@ -595,12 +589,12 @@ func (w *deletionWatch) of(key stream.ResourceKey) (found []backends.Deletion) {
 }
 
 func deletions(s *suite) {
-	w := &deletionWatch{told: map[stream.ResourceKey]bool{}}
+	w := &deletionWatch{first: map[stream.ResourceKey]bool{}}
 	of := w.of
 	cancel := s.store.Deletions(w.see)
-	s.T.Cleanup(s.store.Subscribe(func(key stream.ResourceKey) {
+	s.T.Cleanup(s.subscribe(func(key stream.ResourceKey) {
 		if _, there := s.store.Get(key); !there {
-			w.hear(key)
+			w.observe(key)
 		}
 	}))
 
@@ -629,7 +623,7 @@ func deletions(s *suite) {
 	if got := of(finalized); len(got) != 1 || !cmp.Equal(got[0].Last, going) || got[0].Revision <= number(s.T, going) {
 		s.Errorf("the deletion of %+v is %+v", going, got)
 	}
-	if w.heardFirst(plain) || w.heardFirst(finalized) {
+	if w.observedFirst(plain) || w.observedFirst(finalized) {
 		s.Error("a subscriber was told first")
 	}
 
@@ -649,7 +643,7 @@ func notifyAfter(s *suite) {
 	const writes = 20
 	var mu sync.Mutex
 	shown := map[string]bool{} // resourceVersions a call found in the cache
-	cancel := s.store.Subscribe(func(changed stream.ResourceKey) {
+	cancel := s.subscribe(func(changed stream.ResourceKey) {
 		if changed != key {
 			return
 		}
@@ -711,7 +705,7 @@ func neverBack(s *suite) {
 	})
 	var mu sync.Mutex
 	var newest uint64
-	cancel := s.store.Subscribe(func(changed stream.ResourceKey) {
+	cancel := s.subscribe(func(changed stream.ResourceKey) {
 		if changed == key {
 			mu.Lock()
 			defer mu.Unlock()

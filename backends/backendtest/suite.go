@@ -111,7 +111,7 @@ func (s *suite) key(kind stream.Kind) stream.ResourceKey {
 }
 
 func (s *suite) clean(key stream.ResourceKey) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), waitTimeout)
 	defer cancel()
 	for ctx.Err() == nil {
 		current, err := s.store.Read(ctx, key)
@@ -183,28 +183,41 @@ func (s *suite) gone(key stream.ResourceKey) {
 	})
 }
 
-// eventually waits until what holds, looking after each change of the cache.
+// subscribe is Subscribe for a function that eventually waits for: a store tells
+// its subscribers one after the other, so each wakes it when it has returned.
+func (s *suite) subscribe(changed func(stream.ResourceKey)) (cancel func()) {
+	return s.store.Subscribe(func(key stream.ResourceKey) {
+		changed(key)
+		select {
+		case s.changes <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// eventually waits until what holds, looking after each call of a subscriber that
+// subscribe made.
 func (s *suite) eventually(what string, holds func() bool) {
 	s.Helper()
-	limit := time.NewTimer(patience)
+	limit := time.NewTimer(waitTimeout)
 	defer limit.Stop()
 	for !holds() {
 		select {
 		case <-s.changes:
 		case <-limit.C:
-			s.Fatalf("not within %s: %s", patience, what)
+			s.Fatalf("not within %s: %s", waitTimeout, what)
 		}
 	}
 }
 
 func (s *suite) within(what string, happened <-chan struct{}) {
 	s.Helper()
-	limit := time.NewTimer(patience)
+	limit := time.NewTimer(waitTimeout)
 	defer limit.Stop()
 	select {
 	case <-happened:
 	case <-limit.C:
-		s.Fatalf("not within %s: %s", patience, what)
+		s.Fatalf("not within %s: %s", waitTimeout, what)
 	}
 }
 

@@ -16,7 +16,7 @@ type bucket struct {
 	// store is what is left of the burst beyond flow. It fills from what flow has no
 	// room for, within refillTime.
 	store float64
-	at    time.Time // the latest time that it was told
+	at    time.Time // the latest time that it was advanced to
 }
 
 func newBucket(l Limit, now time.Time) bucket {
@@ -97,29 +97,29 @@ func (b *bucket) set(level float64) {
 
 // lower is restore where that leaves less.
 func (b *bucket) lower(level int64, at, now time.Time) {
-	told := *b
-	if told.restore(level, at, now); told.level() < b.level() {
-		*b = told
+	other := *b
+	if other.restore(level, at, now); other.level() < b.level() {
+		*b = other
 	}
 }
 
-// saySeconds is how much of its rate may be used before what is left is worth saying again.
-const saySeconds = 2
+// reportSeconds is how much of its rate may be used before what is left is worth reporting again.
+const reportSeconds = 2
 
-// unsaid reports whether much less is left than what would follow now from the level that was
+// reportDue reports whether much less is left than what would follow now from the level that was
 // last reported, at that time. The zero time means that none was reported: then a full bucket
 // would follow.
-func (b *bucket) unsaid(level int64, at, now time.Time) bool {
-	told := newBucket(b.limit, now)
+func (b *bucket) reportDue(level int64, at, now time.Time) bool {
+	reported := newBucket(b.limit, now)
 	if !at.IsZero() {
-		told = *b
-		told.restore(level, at, now)
+		reported = *b
+		reported.restore(level, at, now)
 	}
-	return told.level()-b.level() > float64(saySeconds*b.limit.Rate)
+	return reported.level()-b.level() > float64(reportSeconds*b.limit.Rate)
 }
 
-// restore makes level what was left at a time. One that is yet to come was told by
-// another clock, and lets no time pass.
+// restore makes level what was left at a time. One that is yet to come is of another
+// clock, and lets no time pass.
 func (b *bucket) restore(level int64, at, now time.Time) {
 	b.set(float64(level))
 	b.at = now

@@ -21,7 +21,7 @@ func spend(p *budget.Peer, from time.Time, d time.Duration, size int) int {
 	n := 0
 	for now := from; now.Before(from.Add(d)); now = now.Add(10 * time.Millisecond) {
 		for {
-			if over, _ := p.Take(now, size); over != budget.OverNothing {
+			if over, _ := p.Acquire(now, size); over != budget.OverNothing {
 				break
 			}
 			p.Charge(now, size, 1, size)
@@ -154,7 +154,7 @@ func TestSettleCorrectsWhatWasGranted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := budget.NewPeer("a", small, nil, start)
-			if over, _ := p.Take(start, 50); over != budget.OverNothing {
+			if over, _ := p.Acquire(start, 50); over != budget.OverNothing {
 				t.Fatalf("Take() = %s", over)
 			}
 			p.Charge(start, 50, c.writes, c.bytes)
@@ -170,11 +170,11 @@ func TestSettleCorrectsWhatWasGranted(t *testing.T) {
 func TestWaitIsLongEnough(t *testing.T) {
 	p := budget.NewPeer("a", small, nil, start)
 	p.Lower(budget.Levels{Writes: -3, Bytes: -1234, At: start}, start)
-	over, wait := p.Take(start, 10)
+	over, wait := p.Acquire(start, 10)
 	if over != budget.OverWrites || wait < 12*time.Second {
 		t.Fatalf("Take() = %s, %s", over, wait)
 	}
-	if over, again := p.Take(start.Add(wait), 10); over != budget.OverNothing {
+	if over, again := p.Acquire(start.Add(wait), 10); over != budget.OverNothing {
 		t.Errorf("after %s Take() = %s, %s", wait, over, again)
 	}
 }
@@ -216,7 +216,7 @@ func (c *crowd) run(d time.Duration) {
 	for now := start; now.Before(start.Add(d)); now = now.Add(time.Millisecond) {
 		for _, p := range c.peers {
 			for !p.next.After(now) {
-				over, wait := p.peer.Take(now, p.size)
+				over, wait := p.peer.Acquire(now, p.size)
 				if over != budget.OverNothing {
 					p.next = now.Add(wait)
 					break
@@ -346,7 +346,7 @@ func TestWhoDoesNotComeBackHoldsUpNobody(t *testing.T) {
 	other := c.join(10<<10, 0)
 	now := start
 	for over := budget.OverNothing; over == budget.OverNothing; {
-		over, _ = gone.peer.Take(now, gone.size) // until it waits, for ever
+		over, _ = gone.peer.Acquire(now, gone.size) // until it waits, for ever
 	}
 	c.peers = c.peers[1:]
 	c.run(30 * time.Second)
@@ -432,33 +432,33 @@ func TestLineGoesByClassAndArrival(t *testing.T) {
 // itself.
 func TestUnsaidIsWhatWasUsed(t *testing.T) {
 	p := budget.NewPeer("a", small, nil, start)
-	if p.Unsaid(budget.Levels{}, start) {
+	if p.ReportDue(budget.Levels{}, start) {
 		t.Error("of a full one something is to be said")
 	}
 	p.Charge(start, 0, 1, 3000)
-	if !p.Unsaid(budget.Levels{}, start) {
+	if !p.ReportDue(budget.Levels{}, start) {
 		t.Error("nothing is to be said of what was used")
 	}
 	said := p.Levels(start)
 	for _, after := range []time.Duration{0, time.Second, time.Minute, 10 * time.Minute, 2 * time.Hour} {
-		if p.Unsaid(said, start.Add(after)) {
+		if p.ReportDue(said, start.Add(after)) {
 			t.Errorf("%s later it is to be said again", after)
 		}
 	}
 	later := start.Add(2 * time.Hour)
 	p.Charge(later, 0, 1, 150) // less than two seconds of the rate
-	if p.Unsaid(said, later) {
+	if p.ReportDue(said, later) {
 		t.Error("a little is to be said")
 	}
 	p.Charge(later, 0, 1, 100)
-	if !p.Unsaid(said, later) {
+	if !p.ReportDue(said, later) {
 		t.Error("what comes together is not to be said")
 	}
 
 	c := budget.NewCommon(small.Bytes, start)
 	q := budget.NewPeer("a", budget.Limits{}, c, start)
 	q.Charge(start, 0, 1, 3000)
-	if !c.Unsaid(0, time.Time{}, start) || c.Unsaid(c.Level(start), start, start.Add(time.Minute)) {
+	if !c.ReportDue(0, time.Time{}, start) || c.ReportDue(c.Level(start), start, start.Add(time.Minute)) {
 		t.Error("of the common budget something else is to be said")
 	}
 	next := budget.NewCommon(small.Bytes, start)
@@ -474,35 +474,35 @@ func TestSpareGoesLast(t *testing.T) {
 	common := budget.NewCommon(budget.Limit{Rate: 100 << 10, Burst: 1000 << 10}, start)
 	limits := budget.Limits{Writes: budget.Limit{Rate: 2, Burst: 100}, Bytes: budget.Limit{Rate: 100 << 10, Burst: 10_000 << 10}}
 	a, b := budget.NewPeer("a", limits, common, start), budget.NewPeer("b", limits, common, start)
-	if over := a.Spare(start, 400<<10); over != budget.OverNothing {
+	if over := a.AcquireSpare(start, 400<<10); over != budget.OverNothing {
 		t.Fatalf("with enough for all it is over %s", over)
 	}
 	if left := a.Levels(start); left.Writes != 99 || left.Bytes != 9600<<10 || common.Level(start) != 600<<10 {
 		t.Errorf("%+v is left of its own, %d of all", left, common.Level(start))
 	}
-	b.Take(start, 700<<10)
-	if over := a.Spare(start, 1); over != budget.OverCommon {
+	b.Acquire(start, 700<<10)
+	if over := a.AcquireSpare(start, 1); over != budget.OverCommon {
 		t.Errorf("when all is used it is over %s", over)
 	}
-	if over, _ := b.Take(start, 500<<10); over != budget.OverCommon {
+	if over, _ := b.Acquire(start, 500<<10); over != budget.OverCommon {
 		t.Fatalf("b does not wait, it is over %s", over)
 	}
 	now := start.Add(1100 * time.Millisecond)
-	if over := a.Spare(now, 1); over != budget.OverCommon {
+	if over := a.AcquireSpare(now, 1); over != budget.OverCommon {
 		t.Errorf("before one that waits it is over %s", over)
 	}
-	if over, wait := b.Take(now, 5<<10); over != budget.OverNothing {
+	if over, wait := b.Acquire(now, 5<<10); over != budget.OverNothing {
 		t.Errorf("b waits for %s, over %s", wait, over)
 	}
 
 	alone := budget.NewPeer("c", small, nil, start)
 	spend(alone, start, time.Second, 1)
-	if over := alone.Spare(start.Add(time.Second-10*time.Millisecond), 1); over != budget.OverWrites {
+	if over := alone.AcquireSpare(start.Add(time.Second-10*time.Millisecond), 1); over != budget.OverWrites {
 		t.Errorf("without writes left it is over %s", over)
 	}
 	alone = budget.NewPeer("d", small, nil, start)
-	alone.Take(start, 4000)
-	if over := alone.Spare(start, 1); over != budget.OverBytes {
+	alone.Acquire(start, 4000)
+	if over := alone.AcquireSpare(start, 1); over != budget.OverBytes {
 		t.Errorf("without bytes left it is over %s", over)
 	}
 }

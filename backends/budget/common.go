@@ -30,9 +30,9 @@ const (
 type Common struct {
 	mu     sync.Mutex // guards what follows
 	bucket bucket
-	// turns are the peers that used something since there was too little; empty while
+	// usages are the peers that used something since there was too little; empty while
 	// there is enough.
-	turns map[string]*usage
+	usages map[string]*usage
 	// fairShare is what each might have used since then: of those that wait, and so use all
 	// that they can, none used less. shared is when it was last counted.
 	fairShare float64
@@ -51,7 +51,7 @@ type usage struct {
 
 // NewCommon returns one that is full. A zero limit is none.
 func NewCommon(l Limit, now time.Time) *Common {
-	return &Common{bucket: newBucket(l, now), turns: map[string]*usage{}}
+	return &Common{bucket: newBucket(l, now), usages: map[string]*usage{}}
 }
 
 // Level is what is left.
@@ -62,13 +62,13 @@ func (c *Common) Level(now time.Time) int64 {
 	return int64(c.bucket.level())
 }
 
-// Unsaid reports whether much less is left than level, which was said last, at a time: what
-// comes back by itself need not be said.
-func (c *Common) Unsaid(level int64, at, now time.Time) bool {
+// ReportDue reports whether much less is left than level, which was reported last, at a time:
+// what comes back by itself need not be reported.
+func (c *Common) ReportDue(level int64, at, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.bucket.advance(now)
-	return c.bucket.unsaid(level, at, now)
+	return c.bucket.reportDue(level, at, now)
 }
 
 // Lower makes level, which was left at a time, what is left, where that is less. One
@@ -91,25 +91,25 @@ func (c *Common) acquire(peer string, now time.Time, n float64) (granted bool, w
 		return true, 0
 	}
 	c.bucket.advance(now)
-	c.settleTurns(now)
-	if c.bucket.open() && len(c.turns) == 0 {
+	c.updateUsages(now)
+	if c.bucket.open() && len(c.usages) == 0 {
 		c.bucket.use(n)
 		return true, 0
 	}
-	t := c.turns[peer]
+	t := c.usages[peer]
 	if t == nil {
 		t = &usage{used: c.fairShare - firstCredit}
-		c.turns[peer] = t
+		c.usages[peer] = t
 	}
 	t.asked, t.used = now, max(t.used, c.fairShare-maxCredit)
-	ahead := c.earlier(t)
+	earlier := c.earlier(t)
 	owed := c.fairShare-t.used >= n && c.bucket.level() > -overdraft*float64(c.bucket.limit.Rate)
-	if !owed && (ahead > 0 || !c.bucket.open()) {
+	if !owed && (earlier > 0 || !c.bucket.open()) {
 		if t.wants == 0 {
 			t.since = now
 		}
 		t.wants = n
-		wait = c.bucket.wait() + time.Duration(ahead/float64(max(c.bucket.limit.Rate, 1))*float64(time.Second))
+		wait = c.bucket.wait() + time.Duration(earlier/float64(max(c.bucket.limit.Rate, 1))*float64(time.Second))
 		wait = min(max(wait, time.Millisecond), lapseTime)
 		t.due = now.Add(wait)
 		return false, wait
@@ -128,8 +128,8 @@ func (c *Common) acquireSpare(now time.Time, n float64) bool {
 		return true
 	}
 	c.bucket.advance(now)
-	c.settleTurns(now)
-	if len(c.turns) > 0 || !c.bucket.open() {
+	c.updateUsages(now)
+	if len(c.usages) > 0 || !c.bucket.open() {
 		return false
 	}
 	c.bucket.use(n)
@@ -139,7 +139,7 @@ func (c *Common) acquireSpare(now time.Time, n float64) bool {
 // earlier is what those want that go before t.
 func (c *Common) earlier(t *usage) float64 {
 	sum := 0.0
-	for _, other := range c.turns {
+	for _, other := range c.usages {
 		if other == t || other.wants == 0 {
 			continue
 		}
@@ -150,11 +150,11 @@ func (c *Common) earlier(t *usage) float64 {
 	return sum
 }
 
-// settleTurns counts the share of now, takes those out of the line that did not come back
+// updateUsages counts the share of now, takes those out of the line that did not come back
 // for their turn, and ends the turns when there is enough again.
-func (c *Common) settleTurns(now time.Time) {
+func (c *Common) updateUsages(now time.Time) {
 	active, least, waiting := 0, 0.0, false
-	for _, t := range c.turns {
+	for _, t := range c.usages {
 		if t.wants > 0 && now.Sub(t.due) > lapseTime {
 			t.wants = 0
 		}
@@ -172,8 +172,8 @@ func (c *Common) settleTurns(now time.Time) {
 	switch {
 	case waiting:
 		c.fairShare = max(c.fairShare, least)
-	case len(c.turns) > 0 && c.bucket.level() >= c.bucket.room():
-		clear(c.turns)
+	case len(c.usages) > 0 && c.bucket.level() >= c.bucket.room():
+		clear(c.usages)
 		c.fairShare = 0
 	}
 }
@@ -184,7 +184,7 @@ func (c *Common) correct(peer string, now time.Time, n float64) {
 	defer c.mu.Unlock()
 	c.bucket.advance(now)
 	c.bucket.use(n)
-	if t := c.turns[peer]; t != nil {
+	if t := c.usages[peer]; t != nil {
 		t.used += n
 	}
 }
@@ -193,7 +193,7 @@ func (c *Common) correct(peer string, now time.Time, n float64) {
 func (c *Common) leave(peer string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if t := c.turns[peer]; t != nil {
+	if t := c.usages[peer]; t != nil {
 		t.wants = 0
 	}
 }

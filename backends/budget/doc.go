@@ -19,7 +19,7 @@
 // times time is never exceeded; a write is paid for in full when its bytes are known; what
 // is left survives a restart; and several peers take turns.
 //
-//	granted, wait := peer.Take(now, estimate)
+//	granted, wait := peer.Acquire(now, estimate)
 //	if granted {
 //		// write
 //		peer.Charge(now, estimate, writes, bytes)

@@ -12,8 +12,8 @@ const (
 // Objects are the allowances of single objects, by key. The zero value is all full. It is
 // not safe for concurrent use.
 type Objects[K comparable] struct {
-	of    map[K]allowance
-	swept time.Time
+	of        map[K]allowance
+	cleanedAt time.Time
 }
 
 // allowance is what is left of an object's writes; -objectBurst at least.
@@ -65,10 +65,10 @@ func (o *Objects[K]) Len() int { return len(o.of) }
 
 // forgetFull forgets those that are full again.
 func (o *Objects[K]) forgetFull(now time.Time) {
-	if now.Sub(o.swept) < objectBurst*objectPause {
+	if now.Sub(o.cleanedAt) < objectBurst*objectPause {
 		return
 	}
-	o.swept = now
+	o.cleanedAt = now
 	for key, a := range o.of {
 		if a.now(now) >= objectBurst {
 			delete(o.of, key)

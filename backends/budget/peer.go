@@ -90,13 +90,13 @@ func (p *Peer) Full(now time.Time) bool {
 	return have.Writes >= l.Writes.Burst && have.Bytes >= l.Bytes.Burst
 }
 
-// Unsaid reports whether much less is left than said tells, which was said last: what comes
-// back by itself need not be said.
-func (p *Peer) Unsaid(said Levels, now time.Time) bool {
+// ReportDue reports whether much less is left than what was reported last: what comes back by
+// itself need not be reported.
+func (p *Peer) ReportDue(reported Levels, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.advance(now)
-	return p.writes.unsaid(said.Writes, said.At, now) || p.bytes.unsaid(said.Bytes, said.At, now)
+	return p.writes.reportDue(reported.Writes, reported.At, now) || p.bytes.reportDue(reported.Bytes, reported.At, now)
 }
 
 // Lower makes what was left at a time what is left, where that is less: another process, or
@@ -112,9 +112,9 @@ func (p *Peer) Lower(l Levels, now time.Time) {
 	p.bytes.lower(l.Bytes, l.At, now)
 }
 
-// Take lets the peer have us begin a write of about so many bytes, or says which limit
+// Acquire lets the peer have us begin a write of about so many bytes, or says which limit
 // is exceeded and how long to wait before it asks again. Charge says then what was written.
-func (p *Peer) Take(now time.Time, bytes int) (over Over, wait time.Duration) {
+func (p *Peer) Acquire(now time.Time, bytes int) (over Over, wait time.Duration) {
 	p.mu.Lock()
 	p.advance(now)
 	switch {
@@ -137,9 +137,9 @@ func (p *Peer) Take(now time.Time, bytes int) (over Over, wait time.Duration) {
 	return OverNothing, 0
 }
 
-// Spare is Take for what goes after all else, of this peer and of all: it is granted only
+// AcquireSpare is Acquire for what goes after all else, of this peer and of all: it is granted only
 // while nothing has to wait, and who is not granted it does not wait for a turn.
-func (p *Peer) Spare(now time.Time, bytes int) Over {
+func (p *Peer) AcquireSpare(now time.Time, bytes int) Over {
 	p.mu.Lock()
 	p.advance(now)
 	over := OverNothing
@@ -160,7 +160,7 @@ func (p *Peer) Spare(now time.Time, bytes int) Over {
 	return OverNothing
 }
 
-// Charge says what became of what Take granted for so many bytes.
+// Charge says what became of what Acquire granted for so many bytes.
 func (p *Peer) Charge(now time.Time, granted, writes, bytes int) {
 	more := float64(bytes - granted)
 	p.mu.Lock()

@@ -60,19 +60,19 @@ func (c *Counter) do(change func(*tally)) {
 			continue
 		}
 		c.changed(name)
-		if tell := c.notify[name]; tell != nil {
-			tell()
+		if notify := c.notify[name]; notify != nil {
+			notify()
 		}
 	}
 	clear(c.tally.news)
 }
 
-// Begin begins to count the Applications of an agent from nothing. tell is called whenever its
+// Begin begins to count the Applications of an agent from nothing. notify is called whenever its
 // admission may be another.
-func (c *Counter) Begin(name identity.AgentName, tell func()) {
+func (c *Counter) Begin(name identity.AgentName, notify func()) {
 	c.do(func(t *tally) {
 		t.begin(name)
-		c.notify[name] = tell
+		c.notify[name] = notify
 	})
 }
 
@@ -98,9 +98,9 @@ func (c *Counter) Admission(name identity.AgentName, now time.Time) (link.Cascad
 	return c.tally.admission(name, now)
 }
 
-// Holds reports whether anything of an agent may be held; of one that is not counted,
+// HasLimit reports whether anything of an agent may be held; of one that is not counted,
 // as no autonomous one is, nothing.
-func (c *Counter) Holds(name identity.AgentName) bool {
+func (c *Counter) HasLimit(name identity.AgentName) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a := c.tally.agents[name]
@@ -126,7 +126,7 @@ func (c *Counter) Count(name identity.AgentName, before, after Counted, released
 			t.went(name, before.UID, released, now)
 		case before.Asked.IsZero() && !after.Asked.IsZero():
 			a.age(now)
-			a.took(before.UID)
+			a.remove(before.UID)
 		default:
 			return
 		}

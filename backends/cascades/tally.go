@@ -10,19 +10,19 @@ import (
 )
 
 // A mass cascade is held: when more Applications than the Agent allows, and more than
-// half of those that there were cascadeMemory before, are asked to go with their
+// half of those that there were cascadeWindow before, are asked to go with their
 // workloads, of one agent or of all together. Those count that were asked for within
-// cascadeMemory, or are not yet gone. What was made in the cascadeMemory before it was
+// cascadeWindow, or are not yet gone. What was made in the cascadeWindow before it was
 // asked to go counts neither way, and neither does what someone accepted.
 const (
 	// Few is how many Applications are never too many, unless an Agent says
 	// otherwise.
 	Few           = 10
-	cascadeShare  = 2 // more than one in so many is too many
-	cascadeMemory = 5 * time.Minute
-	// From more than Few on an agent's wait until for cascadeQuiet none was asked
+	cascadeRatio  = 2 // more than one in so many is too many
+	cascadeWindow = 5 * time.Minute
+	// From more than Few on an agent's wait until for cascadePause none was asked
 	// for, and all agents' once they are one in cascadeHint of all.
-	cascadeQuiet = 10 * time.Second
+	cascadePause = 10 * time.Second
 	cascadeHint  = 10
 	// goneGrain is how exactly it is remembered when something went.
 	goneGrain = 10 * time.Second
@@ -42,29 +42,29 @@ type tally struct {
 
 // agentTally is what is counted of one agent.
 type agentTally struct {
-	name        identity.AgentName
-	limit       int  // Cascades.Limit; zero holds nothing
-	terminating bool // the Agent goes with all that it has
-	filling     bool
-	there       int                  // made long enough ago, and not asked to go
-	young       map[string]time.Time // when what was made of late was made, by UID
-	ripe        time.Time            // nothing of young was made before
-	asked       map[string]asking    // what is asked to go and not gone, by UID
-	asking      int                  // those of asked that count
-	gone        []GoneCount          // oldest first
-	accepted    time.Time            // what was asked for until then is accepted
-	seen        time.Time            // when the last end was seen that counts
-	heldReason  string               // why ends wait for a person, for people
+	name         identity.AgentName
+	limit        int  // Cascades.Limit; zero holds nothing
+	terminating  bool // the Agent goes with all that it has
+	filling      bool
+	established  int                  // made long enough ago, and not asked to go
+	recent       map[string]time.Time // when what was made of late was made, by UID
+	oldestRecent time.Time            // nothing of recent was made before
+	asked        map[string]asking    // what is asked to go and not gone, by UID
+	asking       int                  // those of asked that count
+	gone         []GoneCount          // oldest first
+	accepted     time.Time            // what was asked for until then is accepted
+	seen         time.Time            // when the last end was seen that counts
+	heldReason   string               // why ends wait for a person, for people
 }
 
 // asking is an Application that is asked to go with its workloads.
 type asking struct {
 	at       time.Time
-	young    bool
+	recent   bool
 	accepted bool
 }
 
-func (a asking) counts() bool { return !a.young && !a.accepted }
+func (a asking) counts() bool { return !a.recent && !a.accepted }
 
 // GoneCount is how many Applications left the hub at about one time.
 type GoneCount struct {
@@ -73,10 +73,10 @@ type GoneCount struct {
 	Asked, Others int
 }
 
-// late reports whether it is less than cascadeMemory from one moment to the other. Times
+// late reports whether it is less than cascadeWindow from one moment to the other. Times
 // are those of API servers and of processes whose clocks may have been ahead once, so one
 // that lies far ahead is not of late, however long it stays so.
-func late(from, to time.Time) bool { return to.Sub(from).Abs() < cascadeMemory }
+func late(from, to time.Time) bool { return to.Sub(from).Abs() < cascadeWindow }
 
 // State is what of a tally of an agent must outlive a process.
 type State struct {
@@ -144,7 +144,7 @@ func (t *tally) begin(name identity.AgentName) {
 		t.filling++
 	}
 	a.accepted = a.acceptedUntil()
-	a.there, a.young, a.ripe = 0, map[string]time.Time{}, time.Time{}
+	a.established, a.recent, a.oldestRecent = 0, map[string]time.Time{}, time.Time{}
 	a.asked, a.asking = map[string]asking{}, 0
 }
 
@@ -159,22 +159,22 @@ func (t *tally) filled(name identity.AgentName, now time.Time) {
 func (t *tally) came(name identity.AgentName, uid string, created, now time.Time) {
 	a := t.agents[name]
 	if late(created, now) {
-		a.young[uid] = created
-		if a.ripe.IsZero() || created.Before(a.ripe) {
-			a.ripe = created
+		a.recent[uid] = created
+		if a.oldestRecent.IsZero() || created.Before(a.oldestRecent) {
+			a.oldestRecent = created
 		}
 	} else {
-		a.there++
+		a.established++
 	}
 }
 
-// took takes an Application out of what is there and not asked to go. It is called for
+// remove takes an Application out of what is there and not asked to go. It is called for
 // one that is.
-func (a *agentTally) took(uid string) (young bool) {
-	if _, young = a.young[uid]; young {
-		delete(a.young, uid)
+func (a *agentTally) remove(uid string) (young bool) {
+	if _, young = a.recent[uid]; young {
+		delete(a.recent, uid)
 	} else {
-		a.there--
+		a.established--
 	}
 	return young
 }
@@ -184,7 +184,7 @@ func (a *agentTally) took(uid string) (young bool) {
 func (t *tally) ask(name identity.AgentName, uid string, created, at, now time.Time) (accepted bool) {
 	a := t.agents[name]
 	// What is seen later may have been asked for in the very second.
-	asked := asking{at: at, young: late(created, at), accepted: a.filling && a.accepts(at, now)}
+	asked := asking{at: at, recent: late(created, at), accepted: a.filling && a.accepts(at, now)}
 	a.asked[uid] = asked
 	if asked.counts() {
 		a.asking++
@@ -216,7 +216,7 @@ func (t *tally) went(name identity.AgentName, uid string, released bool, now tim
 		g.Asked = 1
 	} else {
 		a.age(now)
-		if a.took(uid) {
+		if a.remove(uid) {
 			return
 		}
 		g.Others = 1
@@ -232,14 +232,14 @@ func (t *tally) went(name identity.AgentName, uid string, released bool, now tim
 
 // age moves on to now.
 func (a *agentTally) age(now time.Time) {
-	if len(a.young) > 0 && now.Sub(a.ripe) >= cascadeMemory {
-		a.ripe = now
-		for uid, created := range a.young {
+	if len(a.recent) > 0 && now.Sub(a.oldestRecent) >= cascadeWindow {
+		a.oldestRecent = now
+		for uid, created := range a.recent {
 			if !late(created, now) {
-				delete(a.young, uid)
-				a.there++
-			} else if created.Before(a.ripe) {
-				a.ripe = created
+				delete(a.recent, uid)
+				a.established++
+			} else if created.Before(a.oldestRecent) {
+				a.oldestRecent = created
 			}
 		}
 	}
@@ -249,7 +249,7 @@ func (a *agentTally) age(now time.Time) {
 // sum returns how many were asked to go, and how many there were.
 func (a *agentTally) sum(now time.Time) (asked, base int) {
 	a.age(now)
-	asked, base = a.asking, a.there+a.asking
+	asked, base = a.asking, a.established+a.asking
 	for _, g := range a.gone {
 		asked, base = asked+g.Asked, base+g.Asked+g.Others
 	}
@@ -270,7 +270,7 @@ func (t *tally) total(now time.Time) (asked, base int) {
 	return asked, base
 }
 
-func tooManyCascades(asked, base, limit int) bool { return asked > limit && asked*cascadeShare > base }
+func tooManyCascades(asked, base, limit int) bool { return asked > limit && asked*cascadeRatio > base }
 
 // applyLimit holds back what is too much, after an end of a was seen.
 func (t *tally) applyLimit(a *agentTally, now time.Time) {
@@ -278,7 +278,7 @@ func (t *tally) applyLimit(a *agentTally, now time.Time) {
 		return
 	}
 	if asked, base := a.sum(now); tooManyCascades(asked, base, a.limit) {
-		t.hold(a,
+		t.setHeld(a,
 			fmt.Sprintf("more than %d and more than half of the agent's Applications are asked to go with their workloads",
 				a.limit))
 	}
@@ -288,14 +288,14 @@ func (t *tally) applyLimit(a *agentTally, now time.Time) {
 	if asked, base := t.total(now); tooManyCascades(asked, base, Few) {
 		for _, other := range t.agents {
 			if len(other.asked) > 0 {
-				t.hold(other,
+				t.setHeld(other,
 					fmt.Sprintf("more than %d and more than half of the Applications of all agents are asked to go with their workloads", Few))
 			}
 		}
 	}
 }
 
-func (t *tally) hold(a *agentTally, why string) {
+func (t *tally) setHeld(a *agentTally, why string) {
 	if a.heldReason == "" && a.included() {
 		a.heldReason = why
 		t.news[a.name] = true
@@ -354,7 +354,7 @@ func (t *tally) admission(name identity.AgentName, now time.Time) (gate link.Cas
 		return gate, time.Time{}
 	}
 	wait := func(seen time.Time, many bool) {
-		if until := seen.Add(cascadeQuiet); many && now.Before(until) {
+		if until := seen.Add(cascadePause); many && now.Before(until) {
 			gate.Counting = true
 			if again.Before(until) {
 				again = until

@@ -61,7 +61,7 @@ func (c *counting) ask(agent string, apps int) {
 		}
 		apps--
 		one.Asked = c.now.Add(c.ahead)
-		c.tally.agents[c.name(agent)].took(one.UID)
+		c.tally.agents[c.name(agent)].remove(one.UID)
 		if c.tally.ask(c.name(agent), one.UID, one.Created, one.Asked, c.now) {
 			c.accepted++
 		}

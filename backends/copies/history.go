@@ -19,7 +19,7 @@ import (
 // It refuses for a while only. The source sends the newest it has, and what it
 // reads once its cache has caught up is not lower: within one history the
 // revision of an object that is there does not go back. In another history
-// nothing is compared, and while the history is not known only by overtaken.
+// nothing is compared, and while the history is not known only by worker's superseded.
 func (m Marks) Outdated(e stream.Event, current *object.Object) *stream.Refusal {
 	if m.Side != stream.Spoke || m.HistoryID == "" || e.Revision == 0 || current == nil || !m.IsCopy(*current) ||
 		!m.OfThisHub(*current) {
@@ -54,9 +54,9 @@ func (m Marks) HistoryOf(o object.Object, old record.Record) string {
 	return m.HistoryID
 }
 
-// SentElsewhere is the agent to which the command of an Application was sent before
+// SentToOther is the agent to which the command of an Application was sent before
 // the Application became this one's; empty when it was not.
-func (m Marks) SentElsewhere(o object.Object) string {
+func (m Marks) SentToOther(o object.Object) string {
 	to := operations.Info(operations.Of(o), object.AgentInfo)
 	if !m.Divided() || !operations.Sent(o) || to == m.Agent.String() {
 		return ""
@@ -64,10 +64,10 @@ func (m Marks) SentElsewhere(o object.Object) string {
 	return to
 }
 
-// After is what a command that becomes free to be sent says of the Application on
+// SentAt is what a command that becomes free to be sent says of the Application on
 // the spoke that it is for, so that another one of the same name does not run it
 // again. o is the Application on the hub.
-func (m Marks) After(o object.Object) string {
+func (m Marks) SentAt(o object.Object) string {
 	if m.Mode == stream.Autonomous {
 		return m.SourceUID(o)
 	}
@@ -78,14 +78,14 @@ func (m Marks) After(o object.Object) string {
 	return o.Meta("resourceVersion") + "@" + m.HistoryID
 }
 
-// Remade reports whether the Application on the spoke may be younger than the
+// CopyRecreated reports whether the Application on the spoke may be younger than the
 // first sending of the command. The command became free to be sent when the hub
 // knew of the copy, so a copy made from a later state of the hub is another one.
 // States of different histories have no order, but what was made before the
 // present history is older than a command of it. What was made while the history
 // was not known may be of the present one; a command that was sent then is of none
 // that could be told.
-func (m Marks) Remade(o object.Object, operation map[string]any) bool {
+func (m Marks) CopyRecreated(o object.Object, operation map[string]any) bool {
 	if m.Mode == stream.Autonomous {
 		return operations.Info(operation, object.AfterInfo) != o.UID()
 	}
@@ -101,11 +101,11 @@ func (m Marks) Remade(o object.Object, operation map[string]any) bool {
 	return rec.Created > after
 }
 
-// Spares says why a copy is not the one that an event wants to be deleted: it is of
+// OtherThanDeleted says why a copy is not the one that an event wants to be deleted: it is of
 // another object than the one that is gone, or of a later state of the hub than that in
 // which its deletion was seen.
 // An event that does not name what was deleted is about whatever there is.
-func (m Marks) Spares(e stream.Event, current *object.Object) *stream.Refusal {
+func (m Marks) OtherThanDeleted(e stream.Event, current *object.Object) *stream.Refusal {
 	if e.Deleted == "" || current == nil || !m.IsCopy(*current) {
 		return nil
 	}

@@ -71,7 +71,7 @@ func (m Marks) Unsendable(o object.Object) string {
 	alias := m.AliasIn(o)
 	switch {
 	case alias != mapping.AliasNone:
-		return m.MendAlias(o, alias)
+		return m.ExplainAlias(o, alias)
 	case m.Divided():
 		return "the destination names agent " + m.Agent.String() + " and a server; it may name only one of the two"
 	}
@@ -108,24 +108,24 @@ func (m Marks) Sendable(o object.Object) bool {
 	return m.SourceUID(o) != "" && o.Label(object.IgnoreSyncKey) != "true" && m.Unsendable(o) == ""
 }
 
-// Departs reports whether a hub Application goes with its agent.
-func (m Marks) Departs(o object.Object, deleted time.Time) bool {
+// GoesWithAgent reports whether a hub Application goes with its agent.
+func (m Marks) GoesWithAgent(o object.Object, deleted time.Time) bool {
 	created, err := time.Parse(time.RFC3339, o.Meta("creationTimestamp"))
 	// Both times are whole seconds. What was made in the very second cannot be on the
 	// spoke, if it was made later.
 	return err == nil && !created.After(deleted) && m.Sendable(o)
 }
 
-// TakenDown reports whether the spoke's owner deletes a copy together with its
+// DeletedLocally reports whether the spoke's owner deletes a copy together with its
 // workloads, which the hub did not ask for. It is his to do.
-func (m Marks) TakenDown(o object.Object) bool {
+func (m Marks) DeletedLocally(o object.Object) bool {
 	rec, _ := record.Of(o)
 	return m.Side == stream.Spoke && o.Key.Kind == stream.Application && m.IsCopy(o) && o.Cascades() && !rec.Leaving
 }
 
-// SpeaksOf reports whether an Application is one of which both sides have something, so that
+// OnBothSides reports whether an Application is one of which both sides have something, so that
 // what the spoke's Argo CD says of it is for the hub.
-func (m Marks) SpeaksOf(o object.Object) bool {
+func (m Marks) OnBothSides(o object.Object) bool {
 	return o.Label(object.IgnoreSyncKey) != "true" &&
 		(m.UIDIn(stream.Statuses, o) != "" || m.UIDIn(stream.Children, o) != "")
 }

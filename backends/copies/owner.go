@@ -71,8 +71,8 @@ func (m Marks) isOfNeighbour(o object.Object) bool {
 	return m.Side == stream.Spoke && o.Annotation(object.PrincipalUIDKey) != "" && record.Has(o) && !m.IsCopy(o)
 }
 
-// HeldForFormerHub refuses what would remove a copy of a hub that the agent had before.
-func (m Marks) HeldForFormerHub(current *object.Object) *stream.Refusal {
+// RefuseRemoval refuses what would remove a copy of a hub that the agent had before.
+func (m Marks) RefuseRemoval(current *object.Object) *stream.Refusal {
 	if current == nil || !m.IsCopy(*current) {
 		return nil
 	}
@@ -103,9 +103,9 @@ func (m Marks) NamesOtherHub(o object.Object) bool {
 	return m.Hub != "" && mark != "" && mark != m.Hub && m.IsOwnMirror(o)
 }
 
-// GivenAway says why a mirror that was released is not taken over again, whatever spec.adopt
+// RefuseReleased says why a mirror that was released is not taken over again, whatever spec.adopt
 // of its Agent names.
-func (m Marks) GivenAway(o object.Object) *stream.Refusal {
+func (m Marks) RefuseReleased(o object.Object) *stream.Refusal {
 	if !record.IsReleased(o) {
 		return nil
 	}
@@ -133,9 +133,9 @@ func (m Marks) Recreates(e stream.Event, current object.Object, annotations map[
 		m.IsCopy(current) && current.Annotation(object.SourceUIDKey) != e.Version.SourceUID
 }
 
-// Lacking is what people are told of the roles that the mirror of a project lacks; nil
+// MissingRoles is what people are told of the roles that the mirror of a project lacks; nil
 // for nothing.
-func (m Marks) Lacking(o object.Object) *stream.Refusal {
+func (m Marks) MissingRoles(o object.Object) *stream.Refusal {
 	if o.Key.Kind != stream.AppProject || !m.Prefixed() || !m.IsCopy(o) {
 		return nil
 	}

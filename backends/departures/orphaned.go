@@ -48,7 +48,7 @@ func (s OrphanedMirrors) Remove(ctx context.Context) error {
 			objects = append(objects, o)
 		}
 	}
-	waits, err := apply(ctx, adopted.Keeper{Store: s.Store, Namespace: s.Namespace}, objects, s.plan)
+	waits, err := apply(ctx, adopted.FoundStore{Store: s.Store, Namespace: s.Namespace}, objects, s.plan)
 	if err == nil && waits > 0 {
 		err = fmt.Errorf("%d of them were adopted, and wait to be given back: %w", waits, stream.ErrUnavailable)
 	}

@@ -37,8 +37,8 @@ type Teardown struct {
 // attempts bounds how often it is read and planned again after a conflict in one pass.
 const attempts = 5
 
-// departureWriters bounds the concurrent writes of a Teardown.
-const departureWriters = 8
+// teardownWriters bounds the concurrent writes of a Teardown.
+const teardownWriters = 8
 
 // Orphan lets the hub go on without the agent, and asks nothing of the spoke. All
 // mirrors leave the hub without their workloads: those of an autonomous agent's
@@ -85,7 +85,7 @@ func (d *Teardown) Cascade(ctx context.Context, deleted time.Time) (waiting stri
 		return "", nil
 	}
 	left, err := d.each(ctx, stream.Application, func(o object.Object) (writes []ownership.Write, waits bool) {
-		if !d.Rules.Departs(o, deleted) {
+		if !d.Rules.GoesWithAgent(o, deleted) {
 			return nil, false
 		}
 		return cascade(o), true
@@ -130,14 +130,14 @@ func (d *Teardown) each(ctx context.Context, kind stream.Kind, p plan) (waits in
 	for _, namespace := range namespaces {
 		objects = append(objects, d.Store.List(kind, namespace)...)
 	}
-	return apply(ctx, adopted.Keeper{Store: d.Store, Namespace: d.Rules.Namespace}, objects, p)
+	return apply(ctx, adopted.FoundStore{Store: d.Store, Namespace: d.Rules.Namespace}, objects, p)
 }
 
 // apply carries out the plans for objects of a store, several at a time.
-func apply(ctx context.Context, k adopted.Keeper, objects []backends.Object, p plan) (waits int, err error) {
+func apply(ctx context.Context, k adopted.FoundStore, objects []backends.Object, p plan) (waits int, err error) {
 	var failed error
 	var writers errgroup.Group // without a context: one that fails does not keep others
-	writers.SetLimit(departureWriters)
+	writers.SetLimit(teardownWriters)
 	for _, o := range objects {
 		parsed, err := object.Parse(o)
 		if err != nil {
@@ -157,7 +157,7 @@ func apply(ctx context.Context, k adopted.Keeper, objects []backends.Object, p p
 
 // carryOut plans and writes, and on a conflict reads and plans again. A conflict that goes
 // on is left to the next pass.
-func carryOut(ctx context.Context, k adopted.Keeper, o backends.Object, p plan) error {
+func carryOut(ctx context.Context, k adopted.FoundStore, o backends.Object, p plan) error {
 	var kept *object.Found
 	for range attempts {
 		parsed, err := object.Parse(o)
@@ -169,9 +169,9 @@ func carryOut(ctx context.Context, k adopted.Keeper, o backends.Object, p plan) 
 		if len(writes) == 0 {
 			return nil
 		}
-		if writes[0].Op == ownership.Recall {
+		if writes[0].Op == ownership.LoadFound {
 			rec, _ := record.Of(parsed)
-			if kept, err = k.Recall(ctx, o.Key, rec.Adopted); err != nil {
+			if kept, err = k.Load(ctx, o.Key, rec.Adopted); err != nil {
 				return fmt.Errorf("give back %s: %w", o.Key, err)
 			}
 			continue
@@ -194,15 +194,15 @@ func carryOut(ctx context.Context, k adopted.Keeper, o backends.Object, p plan) 
 	return nil
 }
 
-func write(ctx context.Context, k adopted.Keeper, o backends.Object, kept *object.Found,
+func write(ctx context.Context, k adopted.FoundStore, o backends.Object, kept *object.Found,
 	writes []ownership.Write) error {
 	for _, w := range writes {
 		var err error
 		switch w.Op {
 		case ownership.Update:
 			o, err = k.Store.Update(ctx, o, w.Raw)
-		case ownership.Forget:
-			err = k.Forget(ctx, o.Key, kept)
+		case ownership.RemoveFound:
+			err = k.Delete(ctx, o.Key, kept)
 		default:
 			err = k.Store.Delete(ctx, o.Key, backends.Preconditions{UID: o.UID, ResourceVersion: o.ResourceVersion})
 		}

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// maxUntold and maxUnshown are how many events wait on a spoke to be told, and on the
+	// maxUnsent and maxUnshown are how many events wait on a spoke to be told, and on the
 	// hub, of one agent, to be written. Each has less than 2 KiB.
-	maxUntold  = 1024
+	maxUnsent  = 1024
 	maxUnshown = 64
 	// eventBytes is about how many bytes an Event has in etcd beside its message.
 	eventBytes = 1 << 10
@@ -48,7 +48,7 @@ type Relay struct {
 
 // New returns a Relay of which nothing waits.
 func New(cfg Config) *Relay {
-	most := maxUntold
+	most := maxUnsent
 	if cfg.Side == stream.Hub {
 		most = maxUnshown
 	}
@@ -124,11 +124,11 @@ type Write struct {
 	granted int
 }
 
-// Take takes the event that is to be written on the hub now, if one is: after all else,
+// BeginWrite takes the event that is to be written on the hub now, if one is: after all else,
 // which is why what is over budget drops them, and one at a time. delayed says that other
 // writes wait for the budget, and busy that some wait for a worker; shows reports whether
 // an Application is one that the agent has.
-func (r *Relay) Take(now time.Time, delayed, busy bool, shows func(stream.ResourceKey) bool) (w Write, ok bool) {
+func (r *Relay) BeginWrite(now time.Time, delayed, busy bool, shows func(stream.ResourceKey) bool) (w Write, ok bool) {
 	switch {
 	case r.writing || r.line.Len() == 0:
 		return Write{}, false
@@ -155,7 +155,7 @@ func (r *Relay) Take(now time.Time, delayed, busy bool, shows func(stream.Resour
 		return Write{}, false
 	}
 	w = Write{Event: e, granted: eventBytes + len(e.Message)}
-	if r.cfg.Budget.Spare(now, w.granted) != budget.OverNothing {
+	if r.cfg.Budget.AcquireSpare(now, w.granted) != budget.OverNothing {
 		r.cfg.Metrics.Event("over_budget")
 		r.drop("over_budget")
 		return Write{}, false
@@ -175,13 +175,13 @@ func (r *Relay) Written(now time.Time, w Write, about backends.Object, bytes int
 	r.cfg.Metrics.Event(result)
 	if failure != "" && r.failure == "" {
 		r.cfg.Log.Warn().Err(err).Stringer("resource", about.Key).
-			Msg("what the spoke's argo cd says of an application is not shown as an event; the next that fail are only counted")
+			Msg("cannot show an Event of the spoke's Argo CD on the hub; further failures are only counted")
 	}
 	r.failure = failure
 }
 
 // Due is when something is to be done about events that wait; zero for not before something
-// else happens. busy is that of Take, and on a spoke that other messages wait.
+// else happens. busy is that of BeginWrite, and on a spoke that other messages wait.
 func (r *Relay) Due(now time.Time, busy bool) time.Time {
 	if busy || r.writing || r.line.Len() == 0 {
 		return time.Time{}

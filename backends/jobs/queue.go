@@ -13,7 +13,7 @@ import (
 
 const (
 	// maxDelayed and maxDelayedBytes bound the events that wait for a budget: a quarter of
-	// a peer's window, so that what goes first still comes. Others are given back, and
+	// a peer's window, so that what goes first still comes. Others are returned, and
 	// come again with the newest content.
 	maxDelayed      = 128
 	maxDelayedBytes = 1 << 20
@@ -24,8 +24,8 @@ const (
 	maxUnderWay = 256 << 10
 	// overhead is what an object has in etcd beside what an event says of it.
 	overhead = 1 << 10
-	// overMemory is how long it is told that a budget was exceeded.
-	overMemory = time.Minute
+	// exceededWindow is for how long Exceeded tells of a budget that was exceeded.
+	exceededWindow = time.Minute
 )
 
 // Config holds what a Queue needs. All of it is required.
@@ -38,8 +38,8 @@ type Config struct {
 	Class func(key stream.ResourceKey, events map[stream.EntryKey]stream.Event) budget.Class
 	// Size is how many bytes an object has now; zero when there is none.
 	Size func(key stream.ResourceKey) int
-	// GiveBack takes events that wait for a budget and are too many. It may call Add.
-	GiveBack func(key stream.ResourceKey, events map[stream.EntryKey]stream.Event, over budget.Over)
+	// Return takes events that wait for a budget and are too many. It may call Add.
+	Return func(key stream.ResourceKey, events map[stream.EntryKey]stream.Event, over budget.Over)
 	// Waited is told that something waits: for what is over, or for its object.
 	Waited func(over budget.Over)
 }
@@ -55,10 +55,10 @@ type Queue struct {
 	underWay int
 	line     budget.Line[stream.ResourceKey]
 	objects  budget.Objects[stream.ResourceKey]
-	// resting are those whose objects were written too often, until when.
+	// postponed are those whose objects were written too often, until when.
 	// due is when to look at them: not later than the first.
-	resting map[stream.ResourceKey]time.Time
-	due     time.Time
+	postponed map[stream.ResourceKey]time.Time
+	due       time.Time
 	// budgetCheck is when to ask the peer's budget again; zero while it is not exceeded. While it
 	// is, the line is ordered by class.
 	budgetCheck time.Time
@@ -93,7 +93,7 @@ type job struct {
 	waits Work
 	// newer is Work.Newer of what is under way.
 	newer   map[stream.EntryKey]chan struct{}
-	queued  bool // stands in the line, or rests
+	queued  bool // stands in the line, or is postponed
 	granted int  // bytes, of one that is under way
 	running bool
 }
@@ -104,8 +104,8 @@ func (q *Queue) Len() int { return len(q.jobs) }
 // Ready is the number of those that wait for a worker, or for the budget.
 func (q *Queue) Ready() int { return q.line.Len() }
 
-// Resting is the number of those that wait since they were written too often.
-func (q *Queue) Resting() int { return len(q.resting) }
+// Postponed is the number of those that wait since they were written too often.
+func (q *Queue) Postponed() int { return len(q.postponed) }
 
 // Working is the number of those with work under way.
 func (q *Queue) Working() int { return q.working }
@@ -198,7 +198,7 @@ func (q *Queue) enlist(key stream.ResourceKey, j *job) {
 
 // reconsider looks again at a job that waits, and now has more to write.
 func (q *Queue) reconsider(key stream.ResourceKey, j *job) {
-	delete(q.resting, key)
+	delete(q.postponed, key)
 	q.enlist(key, j)
 }
 
@@ -239,7 +239,7 @@ func (q *Queue) Start(now time.Time, start func(key stream.ResourceKey, w Work))
 	}
 }
 
-// startOne lets a job go, or rest; false when no other one may go either.
+// startOne lets a job go, or postpones it; false when no other one may go either.
 func (q *Queue) startOne(key stream.ResourceKey, class budget.Class, now time.Time,
 	start func(stream.ResourceKey, Work)) bool {
 	j := q.jobs[key]
@@ -255,7 +255,7 @@ func (q *Queue) startOne(key stream.ResourceKey, class budget.Class, now time.Ti
 	granted := 0
 	if j.waits.writes() {
 		granted = q.estimate(key, j)
-		over, wait := q.cfg.Budget.Take(now, granted)
+		over, wait := q.cfg.Budget.Acquire(now, granted)
 		if over != budget.OverNothing {
 			q.exceed(over, now, wait)
 			return false

@@ -40,7 +40,7 @@ func newBench(limits budget.Limits) *bench {
 		Workers: 2, Budget: budget.NewPeer("edge-1", limits, nil, b.now),
 		Class: func(stream.ResourceKey, map[stream.EntryKey]stream.Event) budget.Class { return b.class },
 		Size:  func(stream.ResourceKey) int { return 0 },
-		GiveBack: func(key stream.ResourceKey, _ map[stream.EntryKey]stream.Event, _ budget.Over) {
+		Return: func(key stream.ResourceKey, _ map[stream.EntryKey]stream.Event, _ budget.Over) {
 			b.given = append(b.given, key.Name)
 		},
 		Waited: func(over budget.Over) { b.waited = append(b.waited, over) },
@@ -134,7 +134,7 @@ func TestQueueSleepsWhileNothingMayBegin(t *testing.T) {
 			}
 		}
 	}
-	if over, delayed := b.Over(b.now); over == budget.OverNothing || delayed == 0 || !b.Delayed() {
+	if over, delayed := b.Exceeded(b.now); over == budget.OverNothing || delayed == 0 || !b.Delayed() {
 		t.Fatalf("over %v with %d delayed", over, delayed)
 	}
 	due := b.Due()
@@ -195,10 +195,10 @@ func TestDelays(t *testing.T) {
 		if at.Sub(now) != want || !d.Waits(key(0)) {
 			t.Errorf("failure %d waits for %v", i+1, at.Sub(now))
 		}
-		if keys, next := d.Over(at.Add(-time.Millisecond)); len(keys) != 0 || !next.Equal(at) {
+		if keys, next := d.Expired(at.Add(-time.Millisecond)); len(keys) != 0 || !next.Equal(at) {
 			t.Errorf("before its time: %v, next %v", keys, next)
 		}
-		if keys, next := d.Over(at); len(keys) != 1 || !next.IsZero() || d.Waits(key(0)) {
+		if keys, next := d.Expired(at); len(keys) != 1 || !next.IsZero() || d.Waits(key(0)) {
 			t.Errorf("at its time: %v, next %v", keys, next)
 		}
 		now = at

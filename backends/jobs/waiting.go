@@ -20,11 +20,11 @@ func (q *Queue) Due() time.Time {
 
 // postpone lets a job wait until its object may be written again.
 func (q *Queue) postpone(key stream.ResourceKey, until time.Time) {
-	if q.resting == nil {
-		q.resting = map[stream.ResourceKey]time.Time{}
+	if q.postponed == nil {
+		q.postponed = map[stream.ResourceKey]time.Time{}
 	}
 	q.line.Remove(key)
-	q.resting[key] = until
+	q.postponed[key] = until
 	if q.due.IsZero() || until.Before(q.due) {
 		q.due = until
 	}
@@ -37,7 +37,7 @@ func (q *Queue) postponedUntil(now time.Time) []stream.ResourceKey {
 	}
 	var keys []stream.ResourceKey
 	q.due = time.Time{}
-	for key, until := range q.resting {
+	for key, until := range q.postponed {
 		switch {
 		case !until.After(now):
 			keys = append(keys, key)
@@ -66,12 +66,12 @@ func (q *Queue) exceed(over budget.Over, now time.Time, wait time.Duration) {
 		q.line = line
 	}
 	q.budgetCheck = now.Add(wait)
-	q.giveBack()
+	q.returnExcess()
 }
 
-// giveBack gives back the events that wait beyond maxDelayed, what goes last first: the peer
+// returnExcess returns to the peer the events that wait beyond maxDelayed, what goes last first: it
 // sends them again, with what is newest then.
-func (q *Queue) giveBack() {
+func (q *Queue) returnExcess() {
 	events, bytes := 0, 0
 	for _, j := range q.jobs {
 		if !j.queued {
@@ -88,20 +88,20 @@ func (q *Queue) giveBack() {
 			return
 		}
 		q.line.Remove(key)
-		given := q.jobs[key].waits.Events
+		evicted := q.jobs[key].waits.Events
 		delete(q.jobs, key)
-		for _, e := range given {
+		for _, e := range evicted {
 			events--
 			bytes -= len(e.Data)
 		}
-		q.cfg.GiveBack(key, given, q.exceeded)
+		q.cfg.Return(key, evicted, q.exceeded)
 	}
 }
 
-// Over says which budget was exceeded within the last minute, and how many objects wait for
+// Exceeded says which budget was exceeded within the last minute, and how many objects wait for
 // it.
-func (q *Queue) Over(now time.Time) (over budget.Over, delayed int) {
-	if q.exceeded == budget.OverNothing || now.Sub(q.at) > overMemory {
+func (q *Queue) Exceeded(now time.Time) (over budget.Over, delayed int) {
+	if q.exceeded == budget.OverNothing || now.Sub(q.at) > exceededWindow {
 		return budget.OverNothing, 0
 	}
 	if q.budgetCheck.IsZero() {
@@ -149,9 +149,9 @@ func (d *Delays) Forget(key stream.ResourceKey) { delete(d.of, key) }
 // Waits reports whether an object waits for its time.
 func (d *Delays) Waits(key stream.ResourceKey) bool { return !d.of[key].at.IsZero() }
 
-// Over returns the objects that have waited long enough, which wait no more, and when to ask
+// Expired returns the objects that have waited long enough, which wait no more, and when to ask
 // again; zero for never.
-func (d *Delays) Over(now time.Time) (keys []stream.ResourceKey, next time.Time) {
+func (d *Delays) Expired(now time.Time) (keys []stream.ResourceKey, next time.Time) {
 	for key, one := range d.of {
 		switch {
 		case one.at.IsZero():

@@ -12,10 +12,10 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// Set collects keys until they are taken. It holds each key once, so it is bounded by the
+// Set collects keys until they are drained. It holds each key once, so it is bounded by the
 // number of things that have one. Its methods may be called concurrently; New makes one.
 type Set[K comparable] struct {
-	// Signal has a value while there are keys: receive from it, then Take.
+	// Signal has a value while there are keys: receive from it, then Drain.
 	Signal <-chan struct{}
 	signal notify.Signal
 	mu     sync.Mutex // guards keys and seen
@@ -37,11 +37,11 @@ func (s *Set[K]) Add(key K) {
 		s.keys = append(s.keys, key)
 	}
 	s.mu.Unlock()
-	s.signal.Tell()
+	s.signal.Notify()
 }
 
-// Take empties the set and returns what was in it, the key that was added first at first.
-func (s *Set[K]) Take() []K {
+// Drain empties the set and returns what was in it, the key that was added first at first.
+func (s *Set[K]) Drain() []K {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	keys := s.keys

@@ -25,7 +25,7 @@ func TestSet(t *testing.T) {
 			return false
 		}
 	}
-	if signalled() || len(s.Take()) != 0 {
+	if signalled() || len(s.Drain()) != 0 {
 		t.Fatal("a new set has something")
 	}
 	for _, name := range []string{"b", "a", "b"} {
@@ -34,11 +34,11 @@ func TestSet(t *testing.T) {
 	if !signalled() || signalled() {
 		t.Error("three keys are not one signal")
 	}
-	if keys := s.Take(); !slices.Equal(keys, []stream.ResourceKey{key("b"), key("a")}) {
+	if keys := s.Drain(); !slices.Equal(keys, []stream.ResourceKey{key("b"), key("a")}) {
 		t.Errorf("took %v", keys)
 	}
 	s.Add(key("b"))
-	if !signalled() || !slices.Equal(s.Take(), []stream.ResourceKey{key("b")}) {
+	if !signalled() || !slices.Equal(s.Drain(), []stream.ResourceKey{key("b")}) {
 		t.Error("a key that was taken does not come again")
 	}
 }
@@ -61,12 +61,12 @@ func TestFollow(t *testing.T) {
 	put(stream.AppProject, "other-kind")
 	want := put(stream.Application, "a")
 	<-changed.Signal
-	if keys := changed.Take(); !slices.Equal(keys, []stream.ResourceKey{want}) {
+	if keys := changed.Drain(); !slices.Equal(keys, []stream.ResourceKey{want}) {
 		t.Errorf("took %v", keys)
 	}
 	cancel()
 	put(stream.Application, "after-cancel")
-	if keys := changed.Take(); len(keys) != 0 {
+	if keys := changed.Drain(); len(keys) != 0 {
 		t.Errorf("after it was cancelled: %v", keys)
 	}
 	done, end := context.WithCancel(t.Context())

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// censusPage is how many objects without their contents a list asks for at once.
-	censusPage = 500
-	// censusShare is which part of the time one ConsistencyChecker lists at most: one in so many.
-	censusShare = 10
-	// censusRest is the longest pause after a list. Two lists and it are within the minute
+	// consistencyPage is how many objects without their contents a list asks for at once.
+	consistencyPage = 500
+	// consistencyRatio is which part of the time one ConsistencyChecker lists at most: one in so many.
+	consistencyRatio = 10
+	// consistencyPause is the longest pause after a list. Two lists and it are within the minute
 	// of I8.
-	censusRest = 20 * time.Second
+	consistencyPause = 20 * time.Second
 )
 
 // ConsistencyChecker tells whether the cache of a Store shows only what is there. A cache whose
@@ -29,24 +29,24 @@ const (
 // It asks by consistent lists of metadata. However many ask, and however often, there
 // is one list at a time, which answers all who asked for that kind before it began: it
 // is of the one namespace that they asked for, or of all. After each the API server has
-// peace for nine times as long as it took, or for censusRest. So those of a thousand
+// peace for nine times as long as it took, or for consistencyPause. So those of a thousand
 // agents, each with a namespace, have their answers when a list or two of all is done. Its
 // methods may be called concurrently.
 type ConsistencyChecker struct {
 	store       *Store
 	client      metadata.Interface
 	slot        chan struct{} // has a value while someone lists, or is about to
-	nextAllowed time.Time     // when the next list may begin; of anyone who has the turn
+	nextAllowed time.Time     // when the next list may begin; of anyone who has the slot
 
-	mu     sync.Mutex             // guards coming
+	mu     sync.Mutex             // guards queued
 	queued map[stream.Kind]*count // that have not begun
 }
 
 // count is one list of a kind for all who asked before it began.
 type count struct {
 	kind stream.Kind
-	// namespaces are those that were asked for, empty for all; guarded by the ConsistencyChecker'
-	// mu until it begins.
+	// namespaces are those that were asked for, empty for all; guarded by the mu of the
+	// ConsistencyChecker until it begins.
 	namespaces map[string]struct{}
 	done       chan struct{} // closed when what follows is set
 	// behind has each namespace in which the cache shows what is not there, unless err
@@ -65,8 +65,8 @@ func (n *count) caughtUp(namespace string) (bool, error) {
 	return n.err == nil && !behind, n.err
 }
 
-// NewCensus returns a ConsistencyChecker of a Store. The client reaches the same API server.
-func NewCensus(store *Store, client metadata.Interface) *ConsistencyChecker {
+// NewConsistencyChecker returns a ConsistencyChecker of a Store. The client reaches the same API server.
+func NewConsistencyChecker(store *Store, client metadata.Interface) *ConsistencyChecker {
 	return &ConsistencyChecker{store: store, client: client, slot: make(chan struct{}, 1),
 		queued: map[stream.Kind]*count{}}
 }
@@ -120,7 +120,7 @@ func (c *ConsistencyChecker) answer(ctx context.Context, n *count) {
 	began := time.Now()
 	n.behind, n.err = c.list(ctx, n.kind, n.namespace())
 	n.abandoned = n.err != nil && ctx.Err() != nil
-	c.nextAllowed = time.Now().Add(min((censusShare-1)*time.Since(began), censusRest))
+	c.nextAllowed = time.Now().Add(min((consistencyRatio-1)*time.Since(began), consistencyPause))
 	<-c.slot
 }
 
@@ -189,7 +189,7 @@ func (c *ConsistencyChecker) uids(ctx context.Context, i *informer, namespace st
 		namespace = i.namespace
 	}
 	resource := c.client.Resource(resourceOf(i.kind)).Namespace(namespace)
-	opts := narrow(metav1.ListOptions{Limit: censusPage}, i.selector)
+	opts := narrow(metav1.ListOptions{Limit: consistencyPage}, i.selector)
 	for {
 		limited, cancel := context.WithTimeout(ctx, listTimeout)
 		page, err := resource.List(limited, opts)

@@ -111,7 +111,7 @@ func newCensus(t *testing.T, l *lister, shows ...string) *ConsistencyChecker {
 			t.Fatal(err)
 		}
 	}
-	return NewCensus(s, l)
+	return NewConsistencyChecker(s, l)
 }
 
 func TestCensusTellsWhatIsNoMore(t *testing.T) {
@@ -260,7 +260,7 @@ func TestCensusOfAThousandAgents(t *testing.T) {
 					t.Errorf("somebody waited %v", most)
 				}
 				for i := 1; i < len(l.began); i++ {
-					if pause := l.began[i].Sub(l.began[i-1]); pause < min(10*l.took[i-1], l.took[i-1]+censusRest) {
+					if pause := l.began[i].Sub(l.began[i-1]); pause < min(10*l.took[i-1], l.took[i-1]+consistencyPause) {
 						t.Errorf("list %d, of %v, and the one before began %v apart", i, l.took[i-1], pause)
 					}
 				}

@@ -156,7 +156,7 @@ func (f *definition) answered(ctx context.Context, err error) {
 			Str("cure",
 				fmt.Sprintf("grant list and watch on %s with resourceName %s", customResourceDefinitions.GroupResource(),
 					f.name())).
-			Msg("custom resource definition cannot be read: what it does not know is refused as a whole, be it a restraint or not")
+			Msg("custom resource definition cannot be read: content with a field that the API server may not know is refused as a whole")
 	}
 	f.failing = why
 	if why != "" {

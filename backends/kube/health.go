@@ -86,18 +86,18 @@ func (h *health) failed(ctx context.Context, i *informer, err error) {
 	case common:
 	case why == unavailable:
 		h.outage = now
-		h.log.Warn().Str("error", statement(err)).Msg("api server is unreachable; informers keep retrying")
+		h.log.Warn().Str("error", statement(err)).Msg("API server is unreachable; informers keep retrying")
 	case why == missingCRD:
 		log.Error().Str("crd", crd).Str("cure", "install the custom resource definitions of argo cd").
 			Msg("custom resource definition is missing, retrying")
 	case why == unauthorized:
 		log.Error().Str("cure", "give this process credentials the api server accepts").
-			Msg("api server does not know us, retrying")
+			Msg("API server does not accept our credentials, retrying")
 	case why == forbidden:
 		log.Error().Str("cure", "grant list and watch on "+crd).
-			Msg("api server forbids list or watch, retrying")
+			Msg("API server forbids list or watch, retrying")
 	default:
-		log.Error().Msg("api server refuses list or watch, retrying")
+		log.Error().Msg("API server refuses list or watch, retrying")
 	}
 }
 
@@ -116,7 +116,7 @@ func (h *health) ok(i *informer) {
 		h.log.Info().Str("kind", string(i.kind)).Str("namespace", i.namespace).Dur("duration", time.Since(before.since)).
 			Msg("informer recovered")
 	case h.count(unavailable) == 0:
-		h.log.Info().Dur("duration", time.Since(h.outage)).Msg("api server is back")
+		h.log.Info().Dur("duration", time.Since(h.outage)).Msg("API server is back")
 	}
 }
 

@@ -298,7 +298,7 @@ func (i *informer) Replace(list []any, resourceVersion string) error {
 	if back {
 		s.metrics.historyBreaks.WithLabelValues(string(i.kind)).Inc()
 		s.log.Warn().Str("kind", string(i.kind)).Str("resource_version", resourceVersion).Str("resource_version_before", was).
-			Msg("api server went back in time, as after a restore; the cache follows it")
+			Msg("API server went back in time, as after a restore; the cache follows it")
 		s.restored()
 	}
 	notifyAll(told, changed...)

@@ -2,7 +2,6 @@ package kube_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,6 +22,7 @@ import (
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 func TestNewNamesEveryProblem(t *testing.T) {
@@ -128,20 +128,14 @@ func TestFirstListIsToldBeforeSynced(t *testing.T) {
 		default:
 		}
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- store.Run(ctx) }()
-	select {
-	case <-store.Synced():
-	case <-time.After(patience):
-		t.Error("not synced")
-	}
+	stop := kit.Background(t, store.Run)
+	waitSynced(t, store)
 	if told.Load() != 250 {
 		t.Errorf("when it was synced, %d of 250 had been told", told.Load())
 	}
-	cancel()
-	if err := <-done; err != nil || late.Load() > 0 {
-		t.Errorf("Run() = %v; %d were told late", err, late.Load())
+	stop()
+	if n := late.Load(); n > 0 {
+		t.Errorf("%d were told late", n)
 	}
 }
 
@@ -228,7 +222,7 @@ func TestCacheIgnoresOlderEvents(t *testing.T) {
 	server.put("b") // comes after them
 	s.shows("a@102", "b@103")
 	// The cache shows a change before its subscribers are told.
-	s.eventually("the call for b", func() bool {
+	kit.Eventually(t, "the call for b", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return told["b"] > 0
@@ -257,7 +251,7 @@ func TestRelistTellsWhatItChanges(t *testing.T) {
 	defer cancel()
 	server.restore(110, app("changes", 105), app("comes", 106), app("stays", 103))
 	s.shows("changes@105", "comes@106", "stays@103")
-	s.eventually("all calls", func() bool {
+	kit.Eventually(t, "all calls", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return cmp.Equal(told, map[string]int{"changes": 2, "goes": 2, "stays": 1, "comes": 1})
@@ -290,7 +284,7 @@ func TestCacheFollowsARestoredServer(t *testing.T) {
 			s.shows("a@101")
 			server.restore(test.revision, test.older)
 			s.shows("a@41")
-			s.eventually("a warning", func() bool { return s.log.count("went back in time") == 1 })
+			kit.Eventually(t, "a warning", func() bool { return len(s.log.Find("message", "went back in time")) == 1 })
 			if got := s.metric("argomesh_store_history_breaks_total"); got != 1 {
 				t.Errorf("argomesh_store_history_breaks_total = %v, want 1", got)
 			}
@@ -310,13 +304,13 @@ func counting(fail func(http.ResponseWriter, *http.Request) bool) (counted func(
 
 func await(t *testing.T, attempts chan struct{}, n int) {
 	t.Helper()
-	limit := time.NewTimer(patience)
+	limit := time.NewTimer(kit.Patience)
 	defer limit.Stop()
 	for range n {
 		select {
 		case <-attempts:
 		case <-limit.C:
-			t.Fatalf("not within %s: %d more attempts", patience, n)
+			t.Fatalf("not within %s: %d more attempts", kit.Patience, n)
 		}
 	}
 }
@@ -348,9 +342,9 @@ func TestServerAwayAtStart(t *testing.T) {
 // wantOutage checks that the log tells of outages once each, all over now.
 func (r *running) wantOutage(n int) {
 	r.t.Helper()
-	r.eventually("a line that the server is back", func() bool { return r.log.count("api server is back") == n })
-	if got := r.log.count("api server is unreachable"); got != n {
-		r.t.Errorf("%d lines of %d outages:\n%s", got, n, r.log)
+	kit.Eventually(r.t, "a line that the server is back", func() bool { return len(r.log.Find("message", "API server is back")) == n })
+	if got := len(r.log.Find("message", "API server is unreachable")); got != n {
+		r.t.Errorf("%d lines of %d outages", got, n)
 	}
 	if got := r.metric("argomesh_store_failing_informers"); got != 0 {
 		r.t.Errorf("argomesh_store_failing_informers = %v, want 0", got)
@@ -389,9 +383,7 @@ func TestRunEndsDuringAnOutage(t *testing.T) {
 			fail, attempts := counting(status(http.StatusTooManyRequests, "busy"))
 			server.failWith(fail)
 			await(t, attempts, 3)
-			if err := s.stop(); err != nil {
-				t.Errorf("Run() = %v, want nil", err)
-			}
+			s.stop()
 		})
 	}
 }
@@ -402,8 +394,8 @@ func TestMissingDefinition(t *testing.T) {
 	server.failWith(fail)
 	s := start(t, server.URL)
 	await(t, attempts, 6)
-	if got := s.log.count(`"crd":"applications.argoproj.io"`); got != 1 {
-		t.Errorf("%d lines name the definition, want 1:\n%s", got, s.log)
+	if got := len(s.log.Find("crd", "applications.argoproj.io")); got != 1 {
+		t.Errorf("%d lines name the definition, want 1", got)
 	}
 	for name, err := range map[string]error{
 		"Read()":   second(s.Read(t.Context(), key("a"))),
@@ -418,7 +410,7 @@ func TestMissingDefinition(t *testing.T) {
 	}
 	server.failWith(nil)
 	s.waitSynced()
-	s.eventually("a line that it recovered", func() bool { return s.log.count("informer recovered") == 1 })
+	kit.Eventually(t, "a line that it recovered", func() bool { return len(s.log.Find("message", "informer recovered")) == 1 })
 }
 
 func TestForbidden(t *testing.T) {
@@ -427,8 +419,8 @@ func TestForbidden(t *testing.T) {
 	server.failWith(fail)
 	s := start(t, server.URL)
 	await(t, attempts, 6)
-	if got := s.log.count(`"cure":"grant list and watch on applications.argoproj.io"`); got != 1 {
-		t.Errorf("%d lines name the cure, want 1:\n%s", got, s.log)
+	if got := len(s.log.Find("cure", "grant list and watch on applications.argoproj.io")); got != 1 {
+		t.Errorf("%d lines name the cure, want 1", got)
 	}
 	server.failWith(nil)
 	s.waitSynced()
@@ -451,14 +443,8 @@ func TestSilentServer(t *testing.T) {
 	if !errors.Is(err, stream.ErrUnavailable) {
 		t.Errorf("Read() = %v, want %v", err, stream.ErrUnavailable)
 	}
-	done := make(chan error, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { done <- s.Run(ctx) }()
+	kit.Background(t, s.Run)
 	await(t, attempts, 3) // the read, a watch that gave up, a list
-	cancel()
-	if err := <-done; err != nil {
-		t.Errorf("Run() = %v", err)
-	}
 }
 
 func second[T any](_ T, err error) error { return err }

@@ -1,7 +1,6 @@
 package kube_test
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // A restore is told by what a list shows: what was replaced, or was deleted, is there
@@ -36,39 +36,17 @@ func TestRestoredServerIsTold(t *testing.T) {
 				Watch: map[stream.Kind][]string{stream.Application: {"argocd"}}, Metrics: prometheus.NewRegistry(),
 				Restored: func() { told.Add(1) },
 			})
-			changes := make(chan struct{}, 100)
-			s.Subscribe(func(stream.ResourceKey) { changes <- struct{}{} })
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error, 1)
-			go func() { done <- s.Run(ctx) }()
-			defer func() {
-				cancel()
-				if err := <-done; err != nil {
-					t.Errorf("Run() = %v", err)
-				}
-			}()
-			until := func(what string, is func() bool) {
-				t.Helper()
-				patience := time.After(time.Minute)
-				for !is() {
-					select {
-					case <-changes:
-					case <-time.After(10 * time.Millisecond):
-					case <-patience:
-						t.Fatalf("no %s", what)
-					}
-				}
-			}
-			<-s.Synced()
+			kit.Background(t, s.Run)
+			waitSynced(t, s)
 			server.remove("gone")
-			until("deletion", func() bool { return len(s.List(stream.Application, "argocd")) == 1 })
+			kit.Eventually(t, "a deletion", func() bool { return len(s.List(stream.Application, "argocd")) == 1 })
 			before := time.Now()
 			if s.ListedSince(before) || !s.ListedSince(time.Time{}) {
 				t.Error("it was listed in the past")
 			}
 			server.restore(900, test.objects...)
-			until("list", func() bool { return s.ListedSince(before) })
-			until("word of a restore", func() bool { return told.Load() == test.want })
+			kit.Eventually(t, "a list", func() bool { return s.ListedSince(before) })
+			kit.Eventually(t, "word of a restore", func() bool { return told.Load() == test.want })
 			if got := told.Load(); got != test.want {
 				t.Errorf("told of %d restores, want %d", got, test.want)
 			}

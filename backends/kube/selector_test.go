@@ -1,11 +1,9 @@
 package kube_test
 
 import (
-	"context"
 	"net/url"
 	"path"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/metadata"
@@ -14,6 +12,7 @@ import (
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // No request asks for more of a kind than its selectors name, so that a Role need not
@@ -35,26 +34,15 @@ func TestOnlyWhatIsSelectedIsAskedFor(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			census := kube.NewCensus(s, client)
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error, 1)
-			go func() { done <- s.Run(ctx) }()
-			limit := time.NewTimer(patience)
-			defer limit.Stop()
-			select {
-			case <-s.Synced():
-			case <-limit.C:
-				t.Fatal("not synced")
-			}
+			census := kube.NewConsistencyChecker(s, client)
+			stop := kit.Background(t, s.Run)
+			waitSynced(t, s)
 			for _, kind := range []stream.Kind{stream.Secret, stream.ConfigMap} {
-				if _, err := census.CaughtUp(ctx, kind, "argocd"); err != nil {
+				if _, err := census.CaughtUp(t.Context(), kind, "argocd"); err != nil {
 					t.Error(err)
 				}
 			}
-			cancel()
-			if err := <-done; err != nil {
-				t.Errorf("Run() = %v", err)
-			}
+			stop()
 			asked := map[string]int{}
 			for _, request := range server.seen() {
 				u, err := url.Parse(request)

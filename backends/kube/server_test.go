@@ -1,8 +1,6 @@
 package kube_test
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -12,19 +10,16 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/kube"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/kit"
 )
-
-const patience = 20 * time.Second
 
 // apiServer answers lists and watches of Applications as a script of the test
 // wants it. Its zero value serves nothing yet; see newAPIServer.
@@ -274,35 +269,21 @@ func (a *apiServer) watch(w http.ResponseWriter, r *http.Request) {
 type running struct {
 	*kube.Store
 	t       testing.TB
-	log     *logBuffer
+	log     *kit.Log
 	metrics *prometheus.Registry
-	changes chan struct{}
-	stop    func() error // ends Run and returns its error
+	stop    func() // ends Run
 }
 
 func start(t testing.TB, url string) *running {
 	t.Helper()
-	r := &running{t: t, log: &logBuffer{}, metrics: prometheus.NewRegistry(), changes: make(chan struct{}, 1)}
+	r := &running{t: t, log: kit.NewLog(), metrics: prometheus.NewRegistry()}
+	r.log.Show(t)
 	r.Store = newStore(t, url, kube.Config{
 		Watch:   map[stream.Kind][]string{stream.Application: {"argocd"}},
 		Metrics: r.metrics,
-		Log:     zerolog.New(r.log),
+		Log:     r.log.Logger(),
 	})
-	r.Subscribe(func(stream.ResourceKey) {
-		select {
-		case r.changes <- struct{}{}:
-		default:
-		}
-	})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	r.stop = sync.OnceValue(func() error { cancel(); return <-done })
-	t.Cleanup(func() {
-		if err := r.stop(); err != nil {
-			t.Errorf("Run() = %v", err)
-		}
-	})
+	r.stop = kit.Background(t, r.Run)
 	return r
 }
 
@@ -320,21 +301,29 @@ func newStore(t testing.TB, url string, cfg kube.Config) *kube.Store {
 	return store
 }
 
+func waitSynced(t testing.TB, s *kube.Store) {
+	t.Helper()
+	select {
+	case <-s.Synced():
+	case <-kit.Context(t).Done():
+		t.Fatal("not synced")
+	}
+}
+
 func (r *running) waitSynced() {
 	r.t.Helper()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	select {
-	case <-r.Synced():
-	case <-limit.C:
-		r.t.Fatalf("not synced; log:\n%s", r.log)
-	}
+	waitSynced(r.t, r.Store)
 }
 
 // shows waits until the cache holds these: name@resourceVersion.
 func (r *running) shows(want ...string) {
 	r.t.Helper()
-	r.eventually(fmt.Sprintf("cache shows %v", want), func() bool { return slices.Equal(r.names(), want) })
+	kit.EventuallyNil(r.t, fmt.Sprintf("cache to show %v", want), func() error {
+		if got := r.names(); !slices.Equal(got, want) {
+			return fmt.Errorf("it shows %v", got)
+		}
+		return nil
+	})
 }
 
 func (r *running) names() []string {
@@ -344,23 +333,6 @@ func (r *running) names() []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-func (r *running) eventually(what string, holds func() bool) {
-	r.t.Helper()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	again := time.NewTicker(10 * time.Millisecond) // of other subscribers no one tells here
-	defer again.Stop()
-	for !holds() {
-		select {
-		case <-r.changes:
-		case <-r.log.written():
-		case <-again.C:
-		case <-limit.C:
-			r.t.Fatalf("not within %s: %s; cache %v; log:\n%s", patience, what, r.names(), r.log)
-		}
-	}
 }
 
 // metric is the sum of the values of a gauge or counter over its labels.
@@ -380,40 +352,6 @@ func (r *running) metric(name string) float64 {
 	}
 	return sum
 }
-
-// logBuffer keeps what is logged.
-type logBuffer struct {
-	mu    sync.Mutex // guards what follows
-	text  bytes.Buffer
-	wrote chan struct{} // closed by the next write
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.wrote != nil {
-		close(l.wrote)
-		l.wrote = nil
-	}
-	return l.text.Write(p)
-}
-
-func (l *logBuffer) written() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.wrote == nil {
-		l.wrote = make(chan struct{})
-	}
-	return l.wrote
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func (l *logBuffer) count(text string) int { return strings.Count(l.String(), text) }
 
 func key(name string) stream.ResourceKey {
 	return stream.ResourceKey{Kind: stream.Application, Namespace: "argocd", Name: name}

@@ -53,7 +53,7 @@ type Witness struct {
 	log    zerolog.Logger
 
 	mu      sync.Mutex // guards what follows
-	grounds map[ground]standing
+	grounds map[ground]groundState
 	unread  map[ground]bool // that are to be read
 	pending notify.Signal   // has a value while there are any
 }
@@ -62,9 +62,9 @@ type Witness struct {
 // definition of the kind.
 type ground struct{ namespace string }
 
-// standing is which object a ground was, by a read that ended before the API server
+// groundState is which object a ground was, by a read that ended before the API server
 // came to a revision.
-type standing struct {
+type groundState struct {
 	uid      types.UID
 	revision uint64
 }
@@ -74,7 +74,7 @@ type standing struct {
 func NewWitness(store *Store, client metadata.Interface, log zerolog.Logger) *Witness {
 	return &Witness{
 		store: store, client: client, log: log,
-		grounds: map[ground]standing{}, unread: map[ground]bool{}, pending: notify.NewSignal(),
+		grounds: map[ground]groundState{}, unread: map[ground]bool{}, pending: notify.NewSignal(),
 	}
 }
 
@@ -104,7 +104,7 @@ func (w *Witness) Run(ctx context.Context) error {
 		case !failing:
 			failing = true
 			w.log.Warn().Err(err).
-				Msg("cannot read the namespaces of Applications or their definition, trying again; meanwhile their deletions count as absences")
+				Msg("cannot read the namespaces of Applications or their definition, retrying; meanwhile their deletions count as absences")
 		}
 		select {
 		case <-time.After(witnessPause):
@@ -126,7 +126,7 @@ func (w *Witness) want(grounds ...ground) {
 	some := len(w.unread) > 0
 	w.mu.Unlock()
 	if some {
-		w.pending.Tell()
+		w.pending.Notify()
 	}
 }
 
@@ -149,7 +149,7 @@ func (w *Witness) readAll(ctx context.Context) error {
 	for g, uid := range uids {
 		delete(w.unread, g)
 		if uid != "" {
-			w.grounds[g] = standing{uid: uid, revision: revision}
+			w.grounds[g] = groundState{uid: uid, revision: revision}
 		}
 	}
 	return err
@@ -272,7 +272,7 @@ func (w *Witness) Confirm(ctx context.Context, deletions []backends.Deletion) ([
 }
 
 // forget has a ground read again that is another one now, or on its way to that.
-func (w *Witness) forget(g ground, was standing) {
+func (w *Witness) forget(g ground, was groundState) {
 	w.mu.Lock()
 	if w.grounds[g] == was {
 		delete(w.grounds, g)

@@ -14,8 +14,8 @@ import (
 type Metrics struct {
 	events *prometheus.CounterVec
 	apply  *prometheus.HistogramVec
-	// undoings counts what was put back.
-	undoings *prometheus.CounterVec
+	// reverts counts what was put back.
+	reverts *prometheus.CounterVec
 	// Delayed counts changes of statuses that were held back.
 	Delayed prometheus.Counter
 	// deletions counts those of Applications that the hub's API server told of.
@@ -29,8 +29,8 @@ type Metrics struct {
 	Forgotten prometheus.Counter
 	// lostEnds counts ends of copies that were too many to be remembered.
 	lostEnds prometheus.Counter
-	// tidings counts events of Applications.
-	tidings *prometheus.CounterVec
+	// applicationEvents counts events of Applications.
+	applicationEvents *prometheus.CounterVec
 }
 
 // New registers the metrics of package mirror.
@@ -45,7 +45,7 @@ func New(r prometheus.Registerer) (*Metrics, error) {
 			Help:    "Time from a worker taking an event to its being stored.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{"kind"}),
-		undoings: prometheus.NewCounterVec(prometheus.CounterOpts{
+		reverts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "argomesh_mirror_undone_total",
 			Help: "Times that what was applied was changed on the receiving side, and applied again.",
 		}, []string{"kind"}),
@@ -81,9 +81,9 @@ func New(r prometheus.Registerer) (*Metrics, error) {
 		Name: "argomesh_mirror_unremembered_ends_total",
 		Help: "Copies of Applications that were gone on this spoke while their workloads may run still, and of which the hub is not told, since 16384 are remembered already: its Applications go without the condition.",
 	})
-	m.tidings = newTidings()
-	for _, c := range []prometheus.Collector{m.tidings, m.Forgotten, m.lostEnds, m.events, m.apply, m.undoings, m.Delayed,
-		m.deletions, m.proofs, m.waits, m.returned} {
+	m.applicationEvents = newApplicationEvents()
+	for _, c := range []prometheus.Collector{m.applicationEvents, m.Forgotten, m.lostEnds, m.events, m.apply, m.reverts,
+		m.Delayed, m.deletions, m.proofs, m.waits, m.returned} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -91,8 +91,8 @@ func New(r prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// newTidings counts Events about Applications.
-func newTidings() *prometheus.CounterVec {
+// newApplicationEvents counts Events about Applications.
+func newApplicationEvents() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "argomesh_mirror_application_events_total",
 		Help: "Events in which a spoke's Argo CD speaks of Applications, by what became of them: sent by the spoke, shown on the hub or failed there; " +
@@ -111,8 +111,8 @@ func (m *Metrics) Received(c stream.Collection, result string) {
 	m.events.WithLabelValues("received", c.String(), result).Inc()
 }
 
-// Undone counts what was put back of an entry.
-func (m *Metrics) Undone(c stream.Collection) { m.undoings.WithLabelValues(c.String()).Inc() }
+// Reverted counts what was put back of an entry.
+func (m *Metrics) Reverted(c stream.Collection) { m.reverts.WithLabelValues(c.String()).Inc() }
 
 // Proven counts an Application that was read before a spoke made it.
 func (m *Metrics) Proven(result string) { m.proofs.WithLabelValues(result).Inc() }
@@ -143,8 +143,8 @@ func (m *Metrics) Unremembered() { m.Forgotten.Inc() }
 // LostEnd counts an end of a copy that is not remembered.
 func (m *Metrics) LostEnd() { m.lostEnds.Inc() }
 
-// GivenBack counts entries that the peer is to send again later.
-func (m *Metrics) GivenBack(entries int) { m.returned.Add(float64(entries)) }
+// Returned counts entries that the peer is to send again later.
+func (m *Metrics) Returned(entries int) { m.returned.Add(float64(entries)) }
 
 // Event counts an event of an Application by what became of it.
-func (m *Metrics) Event(result string) { m.tidings.WithLabelValues(result).Inc() }
+func (m *Metrics) Event(result string) { m.applicationEvents.WithLabelValues(result).Inc() }

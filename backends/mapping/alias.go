@@ -62,9 +62,9 @@ type Aliased struct {
 	// Set is the ApplicationSet that makes the Application, and would undo what is
 	// changed in its destination; empty for none.
 	Set string
-	// Told says that the principal told, in the Application's condition, that it is the
+	// Reported says that the principal told, in the Application's condition, that it is the
 	// agent's. In which namespaces an agent's Applications are is the principal's to know.
-	Told bool
+	Reported bool
 }
 
 // AliasedOf reads an Application of the hub; false when its destination is no alias of
@@ -74,12 +74,12 @@ func AliasedOf(o backends.Object, agent identity.AgentName) (Aliased, bool) {
 	if err != nil {
 		return Aliased{}, false
 	}
-	where := Whereabouts{Seen: parsed}.Placement()
+	where := Destination{Seen: parsed}.Placement()
 	a := Aliased{Alias: aliasOf(where.Name, where.Server, agent), Destination: where.Server, Set: setOf(parsed)}
 	if a.Destination == "" {
 		a.Destination = where.Name
 	}
-	a.Told = slices.ContainsFunc(object.Conditions(parsed.Child("status")), func(c any) bool {
+	a.Reported = slices.ContainsFunc(object.Conditions(parsed.Child("status")), func(c any) bool {
 		m, _ := c.(map[string]any)
 		return object.IsCondition(c, object.ErrorCondition) &&
 			strings.Contains(object.StringAt(m, "message"), rewriteCommand(agent)+" ")
@@ -111,9 +111,9 @@ func rewriteCommand(agent identity.AgentName) string {
 	return "agentctl agent rewrite-destinations " + agent.String()
 }
 
-// MendAlias says why an Application whose destination is an alias is not sent, and how that
+// ExplainAlias says why an Application whose destination is an alias is not sent, and how that
 // is mended. Of what a person may paste into a shell nothing is free text.
-func (m Map) MendAlias(o object.Object, alias Alias) string {
+func (m Map) ExplainAlias(o object.Object, alias Alias) string {
 	agent := m.Agent.String()
 	why, when, flag := "the destination's server names agent "+agent+
 		" as argocd-agent does, and Argo CD has no cluster of that URL", "", ""

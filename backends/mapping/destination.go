@@ -10,15 +10,15 @@ import (
 	"github.com/argomesh/argomesh/identity"
 )
 
-// Whereabouts is what of an Application on the hub says where it runs.
-type Whereabouts struct {
+// Destination is what of an Application on the hub says where it runs.
+type Destination struct {
 	Seen  object.Object
 	child identity.AgentName // see Placement.Child
 }
 
-// WhereaboutsOf reads them. An Application that cannot be read has no destination, and
+// DestinationOf reads them. An Application that cannot be read has no destination, and
 // so runs nowhere.
-func WhereaboutsOf(o backends.Object) Whereabouts {
+func DestinationOf(o backends.Object) Destination {
 	var view struct {
 		Metadata struct {
 			Labels      map[string]any `json:"labels"`
@@ -29,9 +29,9 @@ func WhereaboutsOf(o backends.Object) Whereabouts {
 		} `json:"spec"`
 	}
 	if err := json.Unmarshal(o.Raw, &view); err != nil {
-		return Whereabouts{Seen: object.Object{Key: o.Key}}
+		return Destination{Seen: object.Object{Key: o.Key}}
 	}
-	w := Whereabouts{Seen: object.Object{Key: o.Key, Fields: map[string]any{
+	w := Destination{Seen: object.Object{Key: o.Key, Fields: map[string]any{
 		"metadata": map[string]any{"labels": view.Metadata.Labels},
 		"spec":     map[string]any{"destination": view.Spec.Destination},
 	}}}
@@ -43,10 +43,10 @@ func WhereaboutsOf(o backends.Object) Whereabouts {
 }
 
 // PlacementOf is what of an Application on the hub says whose it is.
-func PlacementOf(o backends.Object) Placement { return WhereaboutsOf(o).Placement() }
+func PlacementOf(o backends.Object) Placement { return DestinationOf(o).Placement() }
 
 // Placement is what of it says whose the Application is.
-func (w Whereabouts) Placement() Placement {
+func (w Destination) Placement() Placement {
 	destination := w.Seen.Child("spec", "destination")
 	return Placement{Namespace: w.Seen.Key.Namespace, Name: object.StringAt(destination, "name"),
 		Server: object.StringAt(destination, "server"), Child: w.child}
@@ -54,8 +54,8 @@ func (w Whereabouts) Placement() Placement {
 
 // OnSpoke returns the namespace on the agent's spoke of an Application in a namespace of
 // the hub, empty for that of the spoke's Argo CD; false when it is none of the link's
-// namespaces. w is the zero Whereabouts for one that is not known.
-func (m Map) OnSpoke(namespace string, w Whereabouts) (string, bool) {
+// namespaces. w is the zero Destination for one that is not known.
+func (m Map) OnSpoke(namespace string, w Destination) (string, bool) {
 	if m.Divided() && m.showsChild(w) && m.holdsChildren(namespace) {
 		return "", true
 	}
@@ -65,9 +65,9 @@ func (m Map) OnSpoke(namespace string, w Whereabouts) (string, bool) {
 // Runs reports whether an Application on the hub, in a namespace of the link's, runs on
 // the agent's spoke: its destination is the agent, and it is selected, which the mirror of
 // a child application need not be.
-func (m Map) Runs(w Whereabouts) bool {
+func (m Map) Runs(w Destination) bool {
 	return m.Destined(w.Seen) && (m.showsChild(w) || m.Selects(w.Seen))
 }
 
 // showsChild reports whether an Application of the hub shows a child of the agent's.
-func (m Map) showsChild(w Whereabouts) bool { return !w.child.IsZero() && w.child == m.Agent }
+func (m Map) showsChild(w Destination) bool { return !w.child.IsZero() && w.child == m.Agent }

@@ -266,10 +266,11 @@ func (s *Store) deliver(choose func([]delivery) int) bool {
 	} else {
 		s.pending = slices.Delete(s.pending, i, i+1)
 	}
-	n := news{told: slices.Clone(s.subscribers), witnesses: slices.Clone(s.witnesses), deleted: s.deletions(next)}
+	n := notification{subscribers: slices.Clone(s.subscribers), witnesses: slices.Clone(s.witnesses),
+		deleted: s.deletions(next)}
 	n.changed = s.apply(next)
 	s.server.mu.Unlock()
-	n.tell()
+	n.notify()
 	return true
 }
 
@@ -323,22 +324,22 @@ func (s *Store) apply(d delivery) []stream.ResourceKey {
 	return changed
 }
 
-// news is what is to be told of a delivery, once server.mu is not locked.
-type news struct {
-	told      []*subscriber
-	witnesses []*witness
-	changed   []stream.ResourceKey
-	deleted   []backends.Deletion
+// notification is what a delivery notifies of, once server.mu is not locked.
+type notification struct {
+	subscribers []*subscriber
+	witnesses   []*witness
+	changed     []stream.ResourceKey
+	deleted     []backends.Deletion
 }
 
-func (n news) tell() {
+func (n notification) notify() {
 	for _, d := range n.deleted {
 		for _, w := range n.witnesses {
 			w.deleted(d)
 		}
 	}
 	for _, key := range n.changed {
-		for _, sub := range n.told {
+		for _, sub := range n.subscribers {
 			sub.changed(key)
 		}
 	}
@@ -504,7 +505,7 @@ func (s *Store) commit(op Op, key stream.ResourceKey,
 	}
 	news := s.server.publish(delivery{changes: changes})
 	s.server.mu.Unlock()
-	news.tell()
+	news.notify()
 	return object, nil
 }
 

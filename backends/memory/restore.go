@@ -61,5 +61,5 @@ func (s *Store) Restore(to Snapshot, bump uint64) {
 	s.server.revision = to.revision + bump
 	news := s.server.publish(s.server.list())
 	s.server.mu.Unlock()
-	news.tell()
+	news.notify()
 }

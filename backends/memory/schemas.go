@@ -108,5 +108,5 @@ func (s *Store) SetSchema(kind stream.Kind, next *schema.Schema) {
 	for _, sub := range subscribers {
 		sub.changed()
 	}
-	news.tell()
+	news.notify()
 }

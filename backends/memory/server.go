@@ -55,7 +55,7 @@ func (s *server) list() delivery {
 
 // publish hands a delivery to every client: to come with Deliver for those that
 // lag, at once for the others. It returns whom of those to tell, and what.
-func (s *server) publish(d delivery) (n news) {
+func (s *server) publish(d delivery) (n notification) {
 	for _, client := range s.clients {
 		if client.cfg.Lag {
 			if d.list {
@@ -66,7 +66,7 @@ func (s *server) publish(d delivery) (n news) {
 		}
 		n.deleted = client.deletions(d) // the same for all that do not lag, as changed
 		n.changed = client.apply(d)
-		n.told = append(n.told, client.subscribers...)
+		n.subscribers = append(n.subscribers, client.subscribers...)
 		n.witnesses = append(n.witnesses, client.witnesses...)
 	}
 	return n

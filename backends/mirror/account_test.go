@@ -108,7 +108,7 @@ func TestRewritingIsBoundByTheBudget(t *testing.T) {
 				var took meter
 				o := options{mode: c.mode, configure: limited(c.side, limits)}
 				o.hub.Journal, o.spoke.Journal = took.journal, took.journal
-				r := newRig(t, o)
+				r := newPair(t, o)
 				took.reset()
 				e := r.hub
 				if c.side == stream.Spoke {
@@ -167,7 +167,7 @@ func TestLargeObjectsAreWrittenOneAfterTheOther(t *testing.T) {
 				}
 				o := options{mode: c.mode}
 				o.hub.Fault, o.spoke.Fault = slow, slow
-				r := newRig(t, o)
+				r := newPair(t, o)
 				e := r.hub
 				if c.side == stream.Spoke {
 					e = r.spoke
@@ -194,7 +194,7 @@ func TestOverBudgetIsToldAndPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const apps = 400
 		limits := budget.Limits{Writes: budget.Limit{Rate: 10, Burst: 20}}
-		r := newRig(t, options{mode: stream.Autonomous, configure: limited(stream.Hub, limits)})
+		r := newPair(t, options{mode: stream.Autonomous, configure: limited(stream.Hub, limits)})
 		for i := range apps {
 			r.create(r.spoke, fmt.Sprint("app-", i), nil, spec("one"))
 		}
@@ -232,7 +232,7 @@ func TestEndsOfOperationsGoFirst(t *testing.T) {
 		var took meter
 		o := options{mode: stream.Autonomous, configure: limited(stream.Hub, budget.Limits{Writes: budget.Limit{Rate: 10, Burst: 10}})}
 		o.hub.Journal = took.journal
-		r := newRig(t, o)
+		r := newPair(t, o)
 		name := func(i int) string { return fmt.Sprint("app-", i) }
 		for i := range apps {
 			r.create(r.spoke, name(i), nil, spec("one"))
@@ -277,7 +277,7 @@ func TestObjectIsWrittenTwelveTimesAtOnce(t *testing.T) {
 		var took meter
 		o := options{mode: stream.Autonomous}
 		o.hub.Journal = took.journal
-		r := newRig(t, o)
+		r := newPair(t, o)
 		r.connect()
 		r.create(r.spoke, "a", nil, spec("0"))
 		for i := range 300 {

@@ -14,7 +14,7 @@ import (
 
 // says reports whether a condition of an Application on the hub has a text in it; with an
 // empty text, whether it has none.
-func (r *rig) says(name, text string) bool {
+func (r *pair) says(name, text string) bool {
 	conditions, _ := at(r.get(r.hub, name), "status", "conditions").([]any)
 	for _, c := range conditions {
 		if condition, _ := c.(m); condition["type"] == "ArgomeshError" {
@@ -27,7 +27,7 @@ func (r *rig) says(name, text string) bool {
 
 // restricted gives the hub a project for the agent with other source namespaces,
 // repositories and destination namespaces.
-func (r *rig) restricted(name, namespaces, repositories, within string) {
+func (r *pair) restricted(name, namespaces, repositories, within string) {
 	r.put(r.hub, stream.AppProject, name, nil, m{"spec": m{
 		"sourceNamespaces": []any{namespaces}, "sourceRepos": []any{repositories}, "destinations": []any{m{"name": "edge-1", "namespace": within}},
 	}})
@@ -43,15 +43,15 @@ func sourced(path string) m {
 // TestOnlyWhatTheProjectAdmitsLeavesTheHub begins with a project that does not admit an
 // Application, by each of its rules in turn, and lets it.
 func TestOnlyWhatTheProjectAdmitsLeavesTheHub(t *testing.T) {
-	for rule, deny := range map[string]func(*rig){
-		"does not exist":        func(*rig) {},
-		"spec.sourceNamespaces": func(r *rig) { r.restricted("web", "other", "*", "*") },
-		"spec.sourceRepos":      func(r *rig) { r.restricted("web", "*", "https://other.test/*", "*") },
-		"spec.destinations":     func(r *rig) { r.restricted("web", "*", "*", "other") },
+	for rule, deny := range map[string]func(*pair){
+		"does not exist":        func(*pair) {},
+		"spec.sourceNamespaces": func(r *pair) { r.restricted("web", "other", "*", "*") },
+		"spec.sourceRepos":      func(r *pair) { r.restricted("web", "*", "https://other.test/*", "*") },
+		"spec.destinations":     func(r *pair) { r.restricted("web", "*", "*", "other") },
 	} {
 		t.Run(rule, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{hub: allKinds, spoke: allKinds})
+				r := newPair(t, options{hub: allKinds, spoke: allKinds})
 				deny(r)
 				r.create(r.hub, "a", nil, sourced("one"))
 				r.update(r.hub, "a", func(app m) {
@@ -91,20 +91,20 @@ func TestOnlyWhatTheProjectAdmitsLeavesTheHub(t *testing.T) {
 // the hub has it now. A deletion passes.
 func TestWhatIsNoLongerAdmittedStays(t *testing.T) {
 	withdrawals := map[string]struct {
-		withdraw func(*rig)
+		withdraw func(*pair)
 		rule     string
 		project  any // on the spoke after that
 	}{
 		"its namespace": {
-			func(r *rig) { r.restricted("web", "other", "*", "*") }, "spec.sourceNamespaces",
+			func(r *pair) { r.restricted("web", "other", "*", "*") }, "spec.sourceNamespaces",
 			m{"sourceRepos": []any{"*"}, "destinations": []any{}},
 		},
 		"its repository": {
-			func(r *rig) { r.restricted("web", "*", "https://other.test/*", "*") }, "spec.sourceRepos",
+			func(r *pair) { r.restricted("web", "*", "https://other.test/*", "*") }, "spec.sourceRepos",
 			m{"sourceRepos": []any{"https://other.test/*"}, "destinations": []any{m{"name": "in-cluster", "server": "https://kubernetes.default.svc", "namespace": "*"}}},
 		},
 		"its destination": {
-			func(r *rig) { r.restricted("web", "*", "*", "other") }, "spec.destinations",
+			func(r *pair) { r.restricted("web", "*", "*", "other") }, "spec.destinations",
 			m{"sourceRepos": []any{"*"}, "destinations": []any{m{"name": "in-cluster", "server": "https://kubernetes.default.svc", "namespace": "other"}}},
 		},
 	}
@@ -112,7 +112,7 @@ func TestWhatIsNoLongerAdmittedStays(t *testing.T) {
 		for when, away := range map[string]bool{"while the spoke is there": false, "while it is away and the principal restarts": true} {
 			t.Run(what+"/"+when, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := newRig(t, options{hub: allKinds, spoke: allKinds})
+					r := newPair(t, options{hub: allKinds, spoke: allKinds})
 					r.restricted("web", "*", "*", "*")
 					r.create(r.hub, "a", nil, sourced("one"))
 					cut, _ := r.connect()
@@ -128,7 +128,7 @@ func TestWhatIsNoLongerAdmittedStays(t *testing.T) {
 						r.wait.Wait()
 						o := r.options
 						o.stores = [2]*memory.Store{r.hub.store, r.spoke.store}
-						r = newRig(t, o)
+						r = newPair(t, o)
 						r.connect()
 					} else {
 						test.withdraw(r)
@@ -165,7 +165,7 @@ func TestWhatIsNoLongerAdmittedStays(t *testing.T) {
 // project permits no more: Argo CD would leave them, and that is told.
 func TestCascadeOfWhatIsNoLongerAdmitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{hub: allKinds, spoke: allKinds})
+		r := newPair(t, options{hub: allKinds, spoke: allKinds})
 		r.restricted("web", "*", "*", "*")
 		r.create(r.hub, "a", m{"finalizers": []any{cascade}}, sourced("one"))
 		r.connect()

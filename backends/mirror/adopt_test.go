@@ -73,7 +73,7 @@ func ownedObjects() map[string]owned {
 }
 
 // put makes the object, of a team.
-func (o owned) put(r *rig, store *memory.Store, namespace string, content m, finalizers []any, team string) thing {
+func (o owned) put(r *pair, store *memory.Store, namespace string, content m, finalizers []any, team string) thing {
 	r.t.Helper()
 	key := stream.ResourceKey{Kind: o.kind, Namespace: namespace, Name: "a"}
 	labels := m{"team": team}
@@ -130,7 +130,7 @@ func TestAdoptedIsGivenBack(t *testing.T) {
 							t.Error("it was adopted before what was found was kept")
 						}
 					}
-					r := newRig(t, opts)
+					r := newPair(t, opts)
 					cascades := watchCascades(t, r.spoke.store)
 					namespace := "argocd"
 					if o.kind == stream.Application {
@@ -151,7 +151,7 @@ func TestAdoptedIsGivenBack(t *testing.T) {
 						f.armed.Store(false)
 						f.dead.Store(false)
 						opts.stores = [2]*memory.Store{r.hub.store, r.spoke.store}
-						r = newRig(t, opts)
+						r = newPair(t, opts)
 						theirs.r, hubs.r = r, r
 						r.connect()
 						pass(time.Minute)
@@ -225,7 +225,7 @@ func TestAdoptedIsGivenBack(t *testing.T) {
 // one. What he gets back is that one.
 func TestAnotherOfThatNameIsAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{adopt: []string{"application/a"}})
+		r := newPair(t, options{adopt: []string{"application/a"}})
 		r.create(r.spoke, "a", nil, spec("first"))
 		r.create(r.hub, "a", nil, spec("hub"))
 		cut, _ := r.connect()
@@ -253,7 +253,7 @@ func TestTheHubAdopts(t *testing.T) {
 	for _, departs := range []bool{false, true} {
 		t.Run(fmt.Sprint("the agent departs: ", departs), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{mode: stream.Autonomous, adopt: []string{"application/a"}})
+				r := newPair(t, options{mode: stream.Autonomous, adopt: []string{"application/a"}})
 				for _, name := range []string{"a", "b"} {
 					r.create(r.hub, name, nil, spec("hub"))
 					r.create(r.spoke, name, nil, spec("spoke"))

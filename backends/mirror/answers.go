@@ -21,8 +21,8 @@ type answers struct {
 	refused  refusals.Refusals // entries of the peer that we did not take
 	contests refusals.Contests
 	// awaiting are entries of the peer that wait for an AppProject.
-	awaiting refusals.Awaiting
-	lacking  map[stream.EntryKey]stream.Refusal // mirrors of projects that lack roles
+	awaiting     refusals.Awaiting
+	missingRoles map[stream.EntryKey]stream.Refusal // mirrors of projects that lack roles
 	// warned holds the objects that say what of them was left out.
 	warned map[stream.ResourceKey]bool
 	// refusals and gone are the spoke's answers to Applications of the hub.
@@ -41,33 +41,33 @@ func (an *answers) parked() map[stream.EntryKey]stream.Refusal {
 			parked[entry] = refusal
 		}
 	}
-	maps.Copy(parked, an.lacking)
+	maps.Copy(parked, an.missingRoles)
 	for entry := range an.contests {
 		if refusal := an.contests.Refusal(entry, an.rules.Side); refusal != nil {
 			parked[entry] = *refusal
 		}
 	}
-	maps.Copy(parked, an.refused.Standing(time.Now()))
+	maps.Copy(parked, an.refused.Active(time.Now()))
 	return parked
 }
 
 // putBack notes what was put back of an entry.
 func (an *answers) putBack(entry stream.EntryKey, paths string) {
 	now := time.Now()
-	an.env.cfg.Metrics.Undone(entry.Collection)
-	if an.contests.Note(entry, paths, now) {
+	an.env.cfg.Metrics.Reverted(entry.Collection)
+	if an.contests.Record(entry, paths, now) {
 		an.env.log.Warn().Stringer("resource", entry).Str("paths", paths).
 			Msg("another writer keeps reverting this object; reapplying at most once a minute")
 	}
-	an.scheduleLook(now.Add(link.ContestMemory))
+	an.scheduleLook(now.Add(link.ContestWindow))
 }
 
-// calm forgets what was not changed back for long enough.
-func (an *answers) calm() {
+// expireContests forgets what was not changed back for long enough.
+func (an *answers) expireContests() {
 	now := time.Now()
 	for entry, one := range an.contests {
-		if !one.Over(now) {
-			an.scheduleLook(now.Add(link.ContestMemory)) // at the latest by then
+		if !one.Expired(now) {
+			an.scheduleLook(now.Add(link.ContestWindow)) // at the latest by then
 			continue
 		}
 		delete(an.contests, entry)
@@ -88,7 +88,7 @@ func (an *answers) contested(entry stream.EntryKey) *stream.Refusal {
 // fights reports whether something is contested of which this side is the sink.
 func (an *answers) fights() bool {
 	for _, one := range an.contests {
-		if one.Spent() {
+		if one.Exhausted() {
 			return true
 		}
 	}
@@ -104,7 +104,7 @@ func (an *answers) fights() bool {
 
 // await notes which AppProject an entry waits for, empty for none.
 func (an *answers) await(entry stream.EntryKey, project string) {
-	if !an.awaiting.Note(entry, project) {
+	if !an.awaiting.Set(entry, project) {
 		an.env.cfg.Metrics.Unremembered()
 	}
 	if project != "" {
@@ -119,7 +119,7 @@ func (an *answers) arrived(key stream.ResourceKey, current *object.Object) {
 		return
 	}
 	for _, entry := range an.awaiting.Of(key.Name) {
-		an.awaiting.Note(entry, "")
+		an.awaiting.Set(entry, "")
 		an.step(link.Retry{Key: entry})
 	}
 }
@@ -142,18 +142,18 @@ func (an *answers) instead(project string, refusal *stream.Refusal) *stream.Refu
 // project in namespaces of that agent alone. What cannot be written so leaves the role
 // out as a whole: the lines of a role restrain each other.
 
-// noteLacking tells once what the mirror of a project lacks.
-func (an *answers) noteLacking(entry stream.EntryKey, current *object.Object) {
+// updateMissingRoles tells once what the mirror of a project lacks.
+func (an *answers) updateMissingRoles(entry stream.EntryKey, current *object.Object) {
 	var now *stream.Refusal
 	if current != nil && entry.Collection == stream.AppProjects {
-		now = an.rules.Lacking(*current)
+		now = an.rules.MissingRoles(*current)
 	}
-	before, known := an.lacking[entry]
+	before, known := an.missingRoles[entry]
 	switch {
 	case now == nil:
-		delete(an.lacking, entry)
+		delete(an.missingRoles, entry)
 	case !known || before != *now:
-		an.lacking[entry] = *now
+		an.missingRoles[entry] = *now
 		an.env.log.Warn().Stringer("resource", entry).Str("reason", now.Message).Msg("roles of a project are not mirrored")
 	}
 }
@@ -163,7 +163,7 @@ func (an *answers) shortened(entry stream.EntryKey) {
 	paths, _ := an.link.Dropped(entry)
 	if len(paths) > 0 {
 		an.env.log.Warn().Stringer("resource", entry).Strs("paths", paths).
-			Msg("an entry was applied without these fields: the peer's api server does not know them, since its Argo CD is older, or the policy of its owner does not admit them")
+			Msg("an entry was applied without these fields: the peer's API server does not know them, since its Argo CD is older, or its owner's policy does not allow them")
 	}
 	if key, ok := an.rules.Local(entry); ok {
 		an.observe(key)
@@ -180,8 +180,8 @@ func (an *answers) droppedOf(entry stream.EntryKey, current object.Object) (path
 	return an.rules.Dropped(entry.Collection, current), true
 }
 
-// noteWarning remembers whether an object of the hub says what of it was left out.
-func (an *answers) noteWarning(key stream.ResourceKey, current object.Object) {
+// updateWarned remembers whether an object of the hub says what of it was left out.
+func (an *answers) updateWarned(key stream.ResourceKey, current object.Object) {
 	shows := an.rules.Side == stream.Hub &&
 		slices.ContainsFunc(object.Conditions(current.Child("status")), func(c any) bool {
 			return object.IsCondition(c, object.WarningCondition)
@@ -193,9 +193,9 @@ func (an *answers) noteWarning(key stream.ResourceKey, current object.Object) {
 	}
 }
 
-// observeTold looks at what the spoke answered before this process had the link: it is
+// observeAnswered looks at what the spoke answered before this process had the link: it is
 // ours to show from now on.
-func (an *answers) observeTold() {
+func (an *answers) observeAnswered() {
 	keys := map[stream.ResourceKey]bool{}
 	maps.Copy(keys, an.commands.answered)
 	maps.Copy(keys, an.warned)
@@ -221,7 +221,7 @@ func (an *answers) answered(a link.Answered) {
 	}
 	an.env.cfg.Metrics.Sent(a.Key.Collection, result)
 	if a.Undone != "" {
-		an.env.cfg.Metrics.Undone(a.Key.Collection)
+		an.env.cfg.Metrics.Reverted(a.Key.Collection)
 	}
 	if an.rules.Side != stream.Hub || !a.Current {
 		return

@@ -18,6 +18,7 @@ import (
 	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/backends/mirror"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // shown is what a hub was asked to show. It is read while all sleep.
@@ -86,7 +87,7 @@ func (s *shown) sum() int {
 }
 
 // reports has the spoke's Argo CD say something of one of its Applications.
-func (r *rig) reports(name, reason, message string) {
+func (r *pair) reports(name, reason, message string) {
 	r.t.Helper()
 	o, there := r.spoke.store.Get(r.spoke.key(name))
 	if !there {
@@ -105,7 +106,7 @@ func TestEventsAreShown(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &shown{}
-				r := newRig(t, options{mode: mode, configure: s.configure(t)})
+				r := newPair(t, options{mode: mode, configure: s.configure(t)})
 				owner := r.hub
 				if mode == stream.Autonomous {
 					owner = r.spoke
@@ -147,7 +148,7 @@ func TestEventsAreShown(t *testing.T) {
 func TestEventsByRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shown{common: appevents.NewCommon()}
-		r := newRig(t, options{configure: s.configure(t)})
+		r := newPair(t, options{configure: s.configure(t)})
 		const applications, minutes, perSecond = 4, 5, 8
 		for i := range applications {
 			r.create(r.hub, fmt.Sprint("a", i), nil, eventful())
@@ -171,11 +172,11 @@ func TestEventsByRate(t *testing.T) {
 			of[e.Application.Name] = append(of[e.Application.Name], s.times[i])
 		}
 		for name, times := range of {
-			if most := within(times, time.Minute); most > 10 {
+			if most := kit.MostWithin(times, time.Minute); most > 10 {
 				t.Errorf("%d of %s within a minute", most, name)
 			}
 		}
-		if most := within(s.times, time.Second); most > 5 {
+		if most := kit.MostWithin(s.times, time.Second); most > 5 {
 			t.Errorf("%d within a second", most)
 		}
 		if len(s.times) < applications*10*minutes {
@@ -184,31 +185,16 @@ func TestEventsByRate(t *testing.T) {
 	})
 }
 
-// within is the most of times within any span.
-func within(times []time.Time, span time.Duration) int {
-	most := 0
-	for i := range times {
-		n := 0
-		for _, at := range times[i:] {
-			if at.Sub(times[i]) < span {
-				n++
-			}
-		}
-		most = max(most, n)
-	}
-	return most
-}
-
 // Many agents together have what the hub lets all have, and each of them a part of it.
 func TestEventsOfAllAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const agents = 20
 		common := appevents.NewCommon()
 		all := make([]*shown, agents)
-		rigs, attackers := make([]*rig, agents), make([]*attacker, agents)
+		rigs, attackers := make([]*pair, agents), make([]*attacker, agents)
 		for i := range all {
 			all[i] = &shown{common: common}
-			r := newRig(t, options{mode: stream.Autonomous, configure: all[i].configure(t)})
+			r := newPair(t, options{mode: stream.Autonomous, configure: all[i].configure(t)})
 			for n := range 40 {
 				r.create(r.spoke, fmt.Sprint("a", n), nil, eventful())
 			}
@@ -260,7 +246,7 @@ func TestEventsAreDroppedFirst(t *testing.T) {
 		s := &shown{budget: budget.NewPeer("edge-1", budget.Limits{
 			Writes: budget.Limit{Rate: 1, Burst: 10}, Bytes: budget.Limit{Rate: 1 << 20, Burst: 1 << 20},
 		}, nil, time.Now())}
-		r := newRig(t, options{mode: stream.Autonomous, configure: s.configure(t)})
+		r := newPair(t, options{mode: stream.Autonomous, configure: s.configure(t)})
 		r.create(r.spoke, "guestbook", nil, eventful())
 		r.connect()
 		pass(time.Minute)
@@ -296,7 +282,7 @@ func TestEventsAreDroppedFirst(t *testing.T) {
 func TestEventsOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shown{}
-		r := newRig(t, options{configure: s.configure(t)})
+		r := newPair(t, options{configure: s.configure(t)})
 		r.create(r.hub, "guestbook", nil, eventful())
 		r.create(r.hub, "never-sent", m{"labels": m{"argocd-agent.argoproj-labs.io/ignore-sync": "true"}}, eventful())
 		for namespace, name := range map[string]string{"argocd": "the-hubs", "edge-2": "another-agents"} {
@@ -342,7 +328,7 @@ func TestEventsThatStayOnTheSpoke(t *testing.T) {
 				sent++
 			}
 		}}
-		r := newRig(t, o)
+		r := newPair(t, o)
 		r.create(r.hub, "guestbook", nil, eventful())
 		r.create(r.spoke, "local", nil, eventful())
 		r.connect()
@@ -375,7 +361,7 @@ func TestEventsThatStayOnTheSpoke(t *testing.T) {
 func TestEventsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shown{failure: errors.New("events is forbidden")}
-		r := newRig(t, options{configure: s.configure(t)})
+		r := newPair(t, options{configure: s.configure(t)})
 		r.create(r.hub, "guestbook", nil, eventful())
 		r.connect()
 		pass(time.Minute)
@@ -394,7 +380,7 @@ func TestEventsThatFail(t *testing.T) {
 func TestFloodOfEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shown{}
-		r := newRig(t, options{mode: stream.Autonomous, configure: s.configure(t)})
+		r := newPair(t, options{mode: stream.Autonomous, configure: s.configure(t)})
 		for i := range 100 {
 			r.create(r.spoke, fmt.Sprint("a", i), nil, eventful())
 		}
@@ -435,7 +421,7 @@ func TestFloodOfEvents(t *testing.T) {
 	})
 }
 
-// counts has both sides of a rig count events, each by itself.
+// counts has both sides of a pair count events, each by itself.
 func counts(t *testing.T, o *options) (hub, spoke *shown) {
 	t.Helper()
 	hub, spoke = &shown{}, &shown{}
@@ -458,16 +444,16 @@ func counts(t *testing.T, o *options) (hub, spoke *shown) {
 // What waits on the hub goes with the connection by which it came, whether that is cut or
 // replaced, and is counted.
 func TestEventsGoWithTheirConnection(t *testing.T) {
-	for name, next := range map[string]func(r *rig, cut context.CancelFunc){
-		"cut":      func(_ *rig, cut context.CancelFunc) { cut() },
-		"replaced": func(r *rig, _ context.CancelFunc) { r.connect() },
+	for name, next := range map[string]func(r *pair, cut context.CancelFunc){
+		"cut":      func(_ *pair, cut context.CancelFunc) { cut() },
+		"replaced": func(r *pair, _ context.CancelFunc) { r.connect() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var o options
 				s, _ := counts(t, &o)
 				s.common = appevents.NewCommon()
-				r := newRig(t, o)
+				r := newPair(t, o)
 				r.create(r.hub, "guestbook", nil, eventful())
 				cut, _ := r.connect()
 				pass(time.Minute)
@@ -504,7 +490,7 @@ func TestEventsThatWereAboutToBeTold(t *testing.T) {
 			}
 		}}
 		_, s := counts(t, &o)
-		r := newRig(t, o)
+		r := newPair(t, o)
 		r.create(r.hub, "guestbook", nil, eventful())
 		r.connect()
 		pass(time.Minute)
@@ -533,7 +519,7 @@ func TestEventsForAnOlderHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options{mute: true}
 		_, s := counts(t, &o)
-		r := newRig(t, o)
+		r := newPair(t, o)
 		r.create(r.hub, "guestbook", nil, eventful())
 		cut, _ := r.connect()
 		pass(time.Minute)

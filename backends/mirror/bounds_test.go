@@ -23,7 +23,7 @@ func bounding(on stream.Side, b bounds.Bounds) func(stream.Side, *mirror.Config)
 }
 
 // shown counts the Applications app-0 to app-n that an end has.
-func (r *rig) shown(e end, n int) int {
+func (r *pair) shown(e end, n int) int {
 	r.t.Helper()
 	count := 0
 	for i := range n {
@@ -35,7 +35,7 @@ func (r *rig) shown(e end, n int) int {
 }
 
 // overLimits counts what is parked for being over a limit.
-func (r *rig) overLimits(e end) int {
+func (r *pair) overLimits(e end) int {
 	r.t.Helper()
 	count := 0
 	for _, refusal := range r.stats(e).Parked {
@@ -59,7 +59,7 @@ func TestNumberOfObjectsIsBound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const most, apps = 5, 40
-				r := newRig(t, options{mode: c.mode, configure: bounding(c.sink, bounds.Bounds{Applications: most})})
+				r := newPair(t, options{mode: c.mode, configure: bounding(c.sink, bounds.Bounds{Applications: most})})
 				source, sink := r.spoke, r.hub
 				if c.sink == stream.Spoke {
 					source, sink = r.hub, r.spoke
@@ -115,7 +115,7 @@ func TestSizeOfObjectsIsBound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{mode: stream.Autonomous, configure: bounding(stream.Hub, c.bounds)})
+				r := newPair(t, options{mode: stream.Autonomous, configure: bounding(stream.Hub, c.bounds)})
 				for i, app := range c.apps {
 					r.create(r.spoke, fmt.Sprint("app-", i), nil, app)
 				}
@@ -133,7 +133,7 @@ func TestSizeOfObjectsIsBound(t *testing.T) {
 func TestSecretsCountForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const secrets, most = 5, 2
-		r := newRig(t, options{hub: allKinds, spoke: allKinds, configure: bounding(stream.Spoke, bounds.Bounds{TotalBytes: 11_000})})
+		r := newPair(t, options{hub: allKinds, spoke: allKinds, configure: bounding(stream.Spoke, bounds.Bounds{TotalBytes: 11_000})})
 		r.project("a", true)
 		for i := range secrets {
 			encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
@@ -153,7 +153,7 @@ func TestSecretsCountForAll(t *testing.T) {
 // too large; one that was larger before the limit is updated.
 func TestAnObjectGrowsNoFurtherThanItMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{mode: stream.Autonomous, configure: bounding(stream.Hub, bounds.Bounds{ApplicationBytes: 10_000})})
+		r := newPair(t, options{mode: stream.Autonomous, configure: bounding(stream.Hub, bounds.Bounds{ApplicationBytes: 10_000})})
 		r.create(r.spoke, "app-0", nil, spec("one"))
 		r.connect()
 		pass(time.Minute)
@@ -186,7 +186,7 @@ func TestStatusThatIsTooLargeIsShownWithoutResources(t *testing.T) {
 	for name, mode := range map[string]stream.Mode{"managed": stream.Managed, "autonomous": stream.Autonomous} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{mode: mode, configure: bounding(stream.Hub, bounds.Bounds{ApplicationBytes: 10_000})})
+				r := newPair(t, options{mode: mode, configure: bounding(stream.Hub, bounds.Bounds{ApplicationBytes: 10_000})})
 				source := r.spoke
 				if mode == stream.Managed {
 					source = r.hub

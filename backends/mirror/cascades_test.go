@@ -27,8 +27,8 @@ func newCounted() *counted {
 	return &counted{cascades: cascades.New(func(identity.AgentName) {}), doomed: map[string]string{}}
 }
 
-// rig starts an agent of that hub.
-func (c *counted) rig(t *testing.T, agent string, o options, kept cascades.State) *rig {
+// pair starts an agent of that hub.
+func (c *counted) pair(t *testing.T, agent string, o options, kept cascades.State) *pair {
 	t.Helper()
 	name, err := identity.ParseAgentName(agent)
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *counted) rig(t *testing.T, agent string, o options, kept cascades.State
 			return
 		}
 		cfg.Cascades = c.cascades
-		cfg.Places = func(_ context.Context, namespaces []string) (map[string]string, error) {
+		cfg.TerminatingNamespaces = func(_ context.Context, namespaces []string) (map[string]string, error) {
 			out := map[string]string{}
 			for _, namespace := range namespaces {
 				out[namespace] = c.doomed[namespace]
@@ -51,13 +51,13 @@ func (c *counted) rig(t *testing.T, agent string, o options, kept cascades.State
 			return out, nil
 		}
 	}
-	r := newRig(t, o)
+	r := newPair(t, o)
 	r.hub.namespace = agent
 	return r
 }
 
 // cascading makes so many Applications that would take their workloads along.
-func (r *rig) cascading(apps int) {
+func (r *pair) cascading(apps int) {
 	r.t.Helper()
 	for i := range apps {
 		app := spec("v1")
@@ -67,7 +67,7 @@ func (r *rig) cascading(apps int) {
 }
 
 // finish does what the controllers of the spoke do with what is being deleted.
-func (r *rig) finish() {
+func (r *pair) finish() {
 	r.t.Helper()
 	for _, o := range r.spoke.store.List(stream.Application, "") {
 		if at(parse(r.t, o), "metadata", "deletionTimestamp") != nil {
@@ -78,7 +78,7 @@ func (r *rig) finish() {
 
 // left are the numbers of Applications of the hub and the spoke, and of those on the
 // spoke that are not being deleted.
-func (r *rig) left() (left [3]int) {
+func (r *pair) left() (left [3]int) {
 	for i, e := range []end{r.hub, r.spoke} {
 		for _, o := range e.store.List(stream.Application, "") {
 			left[i]++
@@ -90,7 +90,7 @@ func (r *rig) left() (left [3]int) {
 	return left
 }
 
-func (r *rig) wantLeft(what string, want [3]int) {
+func (r *pair) wantLeft(what string, want [3]int) {
 	r.t.Helper()
 	if diff := cmp.Diff(want, r.left()); diff != "" {
 		r.t.Fatalf("%s: on the hub, the spoke, and there to stay (-want +got):\n%s", what, diff)
@@ -102,7 +102,7 @@ func (r *rig) wantLeft(what string, want [3]int) {
 func TestMassCascadeIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := newCounted()
-		r := hub.rig(t, "edge-1", options{}, cascades.State{})
+		r := hub.pair(t, "edge-1", options{}, cascades.State{})
 		r.connect()
 		r.cascading(20)
 		pass(time.Hour)
@@ -128,7 +128,7 @@ func TestMassCascadeIsHeld(t *testing.T) {
 		r.cancel(nil)
 		r.wait.Wait()
 		hub = newCounted()
-		r = hub.rig(t, "edge-1", options{stores: [2]*memory.Store{r.hub.store.Open(), r.spoke.store.Open()}}, kept)
+		r = hub.pair(t, "edge-1", options{stores: [2]*memory.Store{r.hub.store.Open(), r.spoke.store.Open()}}, kept)
 		r.connect()
 		pass(time.Hour)
 		r.wantLeft("held by another process", [3]int{stay, stay, stay})
@@ -154,7 +154,7 @@ func TestMassCascadeIsHeld(t *testing.T) {
 // Eleven of a hundred wait until they are counted, and go.
 func TestCascadesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newCounted().rig(t, "edge-1", options{}, cascades.State{})
+		r := newCounted().pair(t, "edge-1", options{}, cascades.State{})
 		cut, _ := r.connect()
 		r.cascading(100)
 		pass(time.Hour)
@@ -180,9 +180,9 @@ func TestCascadesAreCounted(t *testing.T) {
 func TestMassCascadeOfAHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := newCounted()
-		var rigs []*rig
+		var rigs []*pair
 		for _, name := range []string{"edge-1", "edge-2"} {
-			r := hub.rig(t, name, options{}, cascades.State{})
+			r := hub.pair(t, name, options{}, cascades.State{})
 			r.cascading(10)
 			rigs = append(rigs, r)
 		}
@@ -221,7 +221,7 @@ func TestMassCascadeOfAHub(t *testing.T) {
 func TestDoomedPlaceIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := newCounted()
-		r := hub.rig(t, "edge-1", options{}, cascades.State{})
+		r := hub.pair(t, "edge-1", options{}, cascades.State{})
 		r.connect()
 		r.cascading(2)
 		pass(time.Second)
@@ -245,7 +245,7 @@ func TestDoomedPlaceIsHeld(t *testing.T) {
 func TestHoldSwitchedOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := newCounted()
-		r := hub.rig(t, "edge-1", options{}, cascades.State{})
+		r := hub.pair(t, "edge-1", options{}, cascades.State{})
 		r.connect()
 		r.cascading(20)
 		pass(time.Hour)
@@ -266,7 +266,7 @@ func TestHoldSwitchedOff(t *testing.T) {
 func TestAutonomousIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := newCounted()
-		r := hub.rig(t, "edge-1", options{mode: stream.Autonomous}, cascades.State{})
+		r := hub.pair(t, "edge-1", options{mode: stream.Autonomous}, cascades.State{})
 		r.connect()
 		for i := range 20 {
 			app := spec("v1")
@@ -300,7 +300,7 @@ func TestKeepWorkloads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hub := newCounted()
-				r := hub.rig(t, "edge-1", options{}, cascades.State{})
+				r := hub.pair(t, "edge-1", options{}, cascades.State{})
 				r.cascading(20)
 				cut, _ := r.connect()
 				pass(time.Hour)
@@ -311,7 +311,7 @@ func TestKeepWorkloads(t *testing.T) {
 					r.wait.Wait()
 					hub = newCounted()
 					hub.doomed["edge-1"] = "namespace argocd is being deleted"
-					r = hub.rig(t, "edge-1", options{departing: true, stores: [2]*memory.Store{r.hub.store.Open(), r.spoke.store.Open()}}, cascades.State{})
+					r = hub.pair(t, "edge-1", options{departing: true, stores: [2]*memory.Store{r.hub.store.Open(), r.spoke.store.Open()}}, cascades.State{})
 				}
 				for i := range 15 {
 					r.remove(r.hub, fmt.Sprint("app-", i))
@@ -351,7 +351,7 @@ func TestKeepWorkloads(t *testing.T) {
 // until the spoke is done.
 func TestKeepWorkloadsTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newCounted().rig(t, "edge-1", options{}, cascades.State{})
+		r := newCounted().pair(t, "edge-1", options{}, cascades.State{})
 		r.connect()
 		r.cascading(1)
 		pass(time.Second)

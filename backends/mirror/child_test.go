@@ -22,7 +22,7 @@ const (
 )
 
 // child makes an Application on the spoke, as another one's sync would.
-func (r *rig) child(name string) {
+func (r *pair) child(name string) {
 	r.t.Helper()
 	r.create(r.spoke, name, m{
 		"labels": m{"team": "x"}, "annotations": m{"note": "n", "argocd.argoproj.io/tracking-id": "parent:…"}, "finalizers": []any{cascade},
@@ -34,14 +34,14 @@ func (r *rig) child(name string) {
 
 // revision is the resourceVersion of an object, by which it is told whether it was
 // written at all.
-func (r *rig) revision(e end, name string) any {
+func (r *pair) revision(e end, name string) any {
 	r.t.Helper()
 	return at(r.get(e, name), "metadata", "resourceVersion")
 }
 
 func TestChildIsShownReadOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{children: true})
+		r := newPair(t, options{children: true})
 		r.connect()
 		r.child("c")
 		untouched := r.revision(r.spoke, "c")
@@ -159,14 +159,14 @@ func TestChildrenAreShownOnlyIfAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hub, spoke := memory.New(memory.Config{}), memory.New(memory.Config{})
-				r := newRig(t, options{stores: [2]*memory.Store{hub, spoke}})
+				r := newPair(t, options{stores: [2]*memory.Store{hub, spoke}})
 				r.child("c")
 				untouched := r.revision(r.spoke, "c")
 				for i, children := range []bool{false, true, true, false, true} {
 					if restart && i > 0 {
 						r.cancel(nil)
 						r.wait.Wait()
-						r = newRig(t, options{stores: [2]*memory.Store{hub.Open(), spoke.Open()}})
+						r = newPair(t, options{stores: [2]*memory.Store{hub.Open(), spoke.Open()}})
 					}
 					r.options.children = children
 					r.connect() // it takes over from the one before
@@ -189,7 +189,7 @@ func TestChildrenAreShownOnlyIfAsked(t *testing.T) {
 // TestSpokeThatShowsChildrenUnasked: what the hub shows is the hub's to say.
 func TestSpokeThatShowsChildrenUnasked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{unasked: true})
+		r := newPair(t, options{unasked: true})
 		r.connect()
 		r.child("c")
 		pass(time.Minute)
@@ -205,9 +205,9 @@ func TestSpokeThatShowsChildrenUnasked(t *testing.T) {
 func TestChildBecomesTheHubsAndBack(t *testing.T) {
 	own := m{"spec": m{"project": "shop", "destination": m{"name": "edge-1", "namespace": "web"}, "source": m{"path": "hub"}}}
 	tests := map[string]struct {
-		adopt func(r *rig) // makes the hub's Application
+		adopt func(r *pair) // makes the hub's Application
 	}{
-		"the hub's Application takes the place of the mirror": {func(r *rig) {
+		"the hub's Application takes the place of the mirror": {func(r *pair) {
 			r.child("c")
 			pass(time.Second)
 			r.update(r.hub, "c", func(app m) { // kubectl replace
@@ -217,7 +217,7 @@ func TestChildBecomesTheHubsAndBack(t *testing.T) {
 				app["spec"] = own["spec"]
 			})
 		}},
-		"it was there before the child": {func(r *rig) {
+		"it was there before the child": {func(r *pair) {
 			cut := r.hub.Pause // not yet sent
 			cut(true)
 			r.create(r.hub, "c", nil, own)
@@ -232,7 +232,7 @@ func TestChildBecomesTheHubsAndBack(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{children: true, adopt: []string{"application/c"}, projects: []string{"shop"}})
+				r := newPair(t, options{children: true, adopt: []string{"application/c"}, projects: []string{"shop"}})
 				cascades := watchCascades(t, r.spoke.store)
 				r.connect()
 				test.adopt(r)
@@ -278,7 +278,7 @@ func TestChildBecomesTheHubsAndBack(t *testing.T) {
 // even one that the agent does not get.
 func TestHubApplicationThatIsNotSentIsInTheWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{children: true})
+		r := newPair(t, options{children: true})
 		r.create(r.hub, "c", m{"labels": m{"argocd-agent.argoproj-labs.io/ignore-sync": "true"}}, spec("hub"))
 		r.child("c")
 		hub, spoke := r.revision(r.hub, "c"), r.revision(r.spoke, "c")
@@ -316,7 +316,7 @@ func TestOwnersChangeAtRandom(t *testing.T) {
 					}
 					return nil
 				}}
-				r := newRig(t, options{children: true, hub: unruly, spoke: unruly, adopt: []string{"application/*"}})
+				r := newPair(t, options{children: true, hub: unruly, spoke: unruly, adopt: []string{"application/*"}})
 				cascades := watchCascades(t, r.spoke.store)
 				names := []string{"a", "b", "c"}
 				cut, _ := r.connect()
@@ -395,7 +395,7 @@ func TestOwnersChangeAtRandom(t *testing.T) {
 // TestReconciliationOfAChildMayWait: it is told as seldom as that of a copy.
 func TestReconciliationOfAChildMayWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{children: true})
+		r := newPair(t, options{children: true})
 		r.connect()
 		r.child("c")
 		pass(time.Second)

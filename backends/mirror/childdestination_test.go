@@ -80,7 +80,7 @@ func TestChildrenByDestination(t *testing.T) {
 		cut()
 		one.cancel(nil)
 		one.wait.Wait()
-		departure := departures.Teardown{Store: d.shares.Of(kit.Agent(t, "edge-1")), Rules: ownership.Rules{
+		departure := departures.Teardown{Store: d.shares.For(kit.Agent(t, "edge-1")), Rules: ownership.Rules{
 			Marks: copies.Marks{
 				Map: mapping.Map{
 					Side: stream.Hub, Mode: stream.Managed, Agent: kit.Agent(t, "edge-1"), Namespace: "argocd", ByDestination: true, ChildNamespace: "edge-1",

@@ -21,7 +21,7 @@ import (
 func TestWhatWasToldBeforeTheJudgement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		check := make(chan struct{})
-		r := newRig(t, options{spoke: older(t), configure: func(side stream.Side, cfg *mirror.Config) {
+		r := newPair(t, options{spoke: older(t), configure: func(side stream.Side, cfg *mirror.Config) {
 			if side == stream.Hub {
 				cfg.History = func(ctx context.Context, peer mirror.Peer, _ mirror.Known) (mirror.HistoryCheck, error) {
 					if peer.Connection == "c1" { // by which both come to be there
@@ -72,7 +72,7 @@ func TestWhatWasToldBeforeTheJudgement(t *testing.T) {
 func TestConnectionOfWhichANewerOneIsKnownEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		newer := true
-		r := newRig(t, options{configure: func(side stream.Side, cfg *mirror.Config) {
+		r := newPair(t, options{configure: func(side stream.Side, cfg *mirror.Config) {
 			if side == stream.Hub {
 				cfg.History = func(context.Context, mirror.Peer, mirror.Known) (mirror.HistoryCheck, error) {
 					if newer {

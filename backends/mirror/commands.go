@@ -41,8 +41,8 @@ type waiting struct {
 	// since is the resourceVersion at which it was seen first, and revision that of the
 	// newest state. Within one history the latter only grows; a restore takes it back.
 	since, revision uint64
-	// after is the number of the newest check that had begun when it was seen.
-	after uint64
+	// newestCheck is the number of the newest check that had begun when it was seen.
+	newestCheck uint64
 }
 
 // wait notes whether a command of an object waits.
@@ -53,9 +53,9 @@ func (co *commands) wait(key stream.ResourceKey, o object.Object, waits bool) {
 		delete(co.stale, key)
 		return
 	}
-	w := waiting{uid: o.UID(), since: o.Revision(), revision: o.Revision(), after: co.known.checks}
+	w := waiting{uid: o.UID(), since: o.Revision(), revision: o.Revision(), newestCheck: co.known.checks}
 	if known && before.uid == w.uid && w.revision >= before.revision {
-		w.since, w.after = before.since, before.after
+		w.since, w.newestCheck = before.since, before.newestCheck
 	} else if co.session != nil && co.awaitsChecks() {
 		co.step(link.RecheckHistory{})
 	}
@@ -83,7 +83,7 @@ func (co *commands) verifiedFrom(key stream.ResourceKey) uint64 {
 		return 0
 	case !co.awaitsChecks():
 		return 1
-	case co.known.answered > w.after:
+	case co.known.answered > w.newestCheck:
 		return w.since
 	}
 	return 0
@@ -117,7 +117,7 @@ func (co *commands) shows(key stream.ResourceKey, current object.Object) {
 	delete(co.spokeOperations, key)
 	if operation := current.Child("operation"); co.rules.Side == stream.Hub && operation != nil {
 		switch {
-		case operations.BornOnSpoke(operation) != nil:
+		case operations.StartedOnSpoke(operation) != nil:
 			co.spokeOperations[key] = true
 		case !operations.Sent(current):
 			waits = true

@@ -49,7 +49,7 @@ func TestTurnsOfAPeerAtTheProcessors(t *testing.T) {
 					}
 					return nil
 				}
-				r := newRig(t, o)
+				r := newPair(t, o)
 				a := r.attack(r.hub)
 				q.Spend(kit.Agent(t, "edge-1"), c.used)
 				q.Spend(other, time.Second)

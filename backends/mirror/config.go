@@ -47,23 +47,23 @@ type Config struct {
 	// for doubt. Calls of one link do not overlap. ErrSuperseded ends the connection. Nil
 	// means that it continues.
 	History func(ctx context.Context, peer Peer, known Known) (HistoryCheck, error)
-	// Places says on the hub, by a quorum read, which of the namespaces are being deleted
+	// TerminatingNamespaces says on the hub, by a quorum read, which of the namespaces are being deleted
 	// as a whole, or with all Applications that there are, and why, for people. It is
 	// called after History when Applications in them are to go with their workloads, which
 	// then waits for a person. Nil means that none is.
-	Places func(ctx context.Context, namespaces []string) (map[string]string, error)
+	TerminatingNamespaces func(ctx context.Context, namespaces []string) (map[string]string, error)
 	// Cascades counts on the hub what is to go with its workloads. Nil means that no one
 	// counts.
 	Cascades *cascades.Counter
 	// HistoryChanged is told on the hub that Stats may say something new of the history. It does
 	// not block, and does not call the Mirror. Nil means that no one asks.
 	HistoryChanged func()
-	// Remember keeps on the spoke what the hub says of its history, for the next
+	// SaveHistory keeps on the spoke what the hub says of its history, for the next
 	// hello, and that the hub inherits what earlier ones had. It tries until that is done
 	// or ctx is. It asks the API server each time, and an error that wraps ErrForgotten,
 	// when the spoke no longer keeps what it did, ends the connection: the next hello tells
 	// the hub. Nil means that it is not kept.
-	Remember func(ctx context.Context, hubUID string, h stream.History) error
+	SaveHistory func(ctx context.Context, hubUID string, h stream.History) error
 	// Fence says on the spoke whether this process is still the one that may write: nil
 	// when it was at a moment after the call, an error when it was not, or no one knows. It
 	// is asked before Argo CD may act on an Application that was created, by all workers at
@@ -110,7 +110,7 @@ type Peer struct {
 	// HubUID identifies the hub; a spoke learns it here.
 	HubUID string
 	// FormerHubs and Inherits are those of Rules, as the spoke remembers them. With
-	// Remember the hub inherits.
+	// SaveHistory the hub inherits.
 	FormerHubs []string
 	Inherits   bool
 	// Hello is what the agent said; a hub learns it here.
@@ -160,7 +160,7 @@ type HistoryCheck struct {
 	Other int64
 }
 
-// ErrForgotten is wrapped by Config.Remember when the spoke does not keep what it kept
+// ErrForgotten is wrapped by Config.SaveHistory when the spoke does not keep what it kept
 // before, as after a restore.
 var ErrForgotten = errors.New("the spoke does not keep what it kept of the hub's history; it was restored")
 
@@ -183,12 +183,12 @@ type Schemas interface {
 // sees reports whether this side can see deletions: it is the hub of a managed agent,
 // and someone confirms them. The mirrors of an autonomous agent have their source on
 // the spoke.
-func (cfg Config) sees() bool {
+func (cfg *Config) sees() bool {
 	return cfg.Confirm != nil && cfg.Rules.Side == stream.Hub && cfg.Rules.Mode == stream.Managed
 }
 
 // schemas are those that are known at the moment.
-func (cfg Config) schemas() map[stream.Kind]*schema.Schema {
+func (cfg *Config) schemas() map[stream.Kind]*schema.Schema {
 	known := map[stream.Kind]*schema.Schema{}
 	if cfg.Schemas == nil {
 		return known
@@ -202,7 +202,7 @@ func (cfg Config) schemas() map[stream.Kind]*schema.Schema {
 }
 
 // checkHistory is History.
-func (cfg Config) checkHistory(ctx context.Context, peer Peer, known Known) (HistoryCheck, error) {
+func (cfg *Config) checkHistory(ctx context.Context, peer Peer, known Known) (HistoryCheck, error) {
 	if cfg.History == nil {
 		return HistoryCheck{}, nil
 	}
@@ -210,7 +210,7 @@ func (cfg Config) checkHistory(ctx context.Context, peer Peer, known Known) (His
 }
 
 // isNewest reports whether an object that was sent is still what the hub has of it.
-func (cfg Config) isNewest(ctx context.Context, sent sentObject) (bool, error) {
+func (cfg *Config) isNewest(ctx context.Context, sent sentObject) (bool, error) {
 	if sent == (sentObject{}) {
 		return false, nil
 	}
@@ -229,7 +229,7 @@ type sentObject struct {
 }
 
 // withDefaults are the settings with what was left out.
-func (cfg Config) withDefaults() (Config, error) {
+func withDefaults(cfg Config) (Config, error) {
 	if cfg.Subscribe == nil {
 		cfg.Subscribe = cfg.Store.Subscribe
 	}

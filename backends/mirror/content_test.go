@@ -79,12 +79,12 @@ func TestContentWithoutRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := newRig(t, options{mode: stream.Autonomous, configure: func(_ stream.Side, cfg *mirror.Config) { cfg.Quota = q }})
+		r := newPair(t, options{mode: stream.Autonomous, configure: func(_ stream.Side, cfg *mirror.Config) { cfg.Quota = q }})
 		agent, err := identity.ParseAgentName("edge-1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		release, ok := q.Try(agent, quota.Open, quota.PeerOpen)
+		release, ok := q.TryAcquire(agent, quota.Open, quota.PeerOpen)
 		if !ok {
 			t.Fatal("there is no room at first")
 		}
@@ -108,7 +108,7 @@ func TestContentWithoutRoom(t *testing.T) {
 			event := applying(stream.Applications, fmt.Sprint("app-", i), data)
 			a.say(stream.Batch{Events: []stream.Event{event}})
 		}
-		if release, ok = q.Try(agent, quota.Open, quota.PeerOpen); !ok {
+		if release, ok = q.TryAcquire(agent, quota.Open, quota.PeerOpen); !ok {
 			t.Error("room of what was answered is not given back")
 		} else {
 			release()
@@ -123,12 +123,12 @@ func TestWorkWaitsForRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := newRig(t, options{mode: stream.Autonomous, configure: func(_ stream.Side, cfg *mirror.Config) { cfg.Quota = q }})
+		r := newPair(t, options{mode: stream.Autonomous, configure: func(_ stream.Side, cfg *mirror.Config) { cfg.Quota = q }})
 		agent, err := identity.ParseAgentName("edge-1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		release, err := q.Take(t.Context(), agent, quota.Working, quota.PeerWorking)
+		release, err := q.Acquire(t.Context(), agent, quota.Working, quota.PeerWorking)
 		if err != nil {
 			t.Fatal(err)
 		}

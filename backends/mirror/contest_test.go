@@ -20,21 +20,21 @@ import (
 func TestFightIsTold(t *testing.T) {
 	for name, test := range map[string]struct {
 		mode    stream.Mode
-		fought  func(*rig) end // the side of the second writer
+		fought  func(*pair) end // the side of the second writer
 		told    string
-		agreeOn func(*rig) end // whose Stats must not say that both sides agree
+		agreeOn func(*pair) end // whose Stats must not say that both sides agree
 	}{
 		"on a managed spoke": {
-			stream.Managed, func(r *rig) end { return r.spoke }, "another writer on the spoke changes it back: spec.source.path", func(r *rig) end { return r.hub },
+			stream.Managed, func(r *pair) end { return r.spoke }, "another writer on the spoke changes it back: spec.source.path", func(r *pair) end { return r.hub },
 		},
 		"on the hub of an autonomous agent": {
-			stream.Autonomous, func(r *rig) end { return r.hub }, "another writer on the hub changes it back: spec.source.path", func(r *rig) end { return r.hub },
+			stream.Autonomous, func(r *pair) end { return r.hub }, "another writer on the hub changes it back: spec.source.path", func(r *pair) end { return r.hub },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				registries := map[stream.Side]*prometheus.Registry{}
-				r := newRig(t, options{mode: test.mode, configure: func(side stream.Side, cfg *mirror.Config) {
+				r := newPair(t, options{mode: test.mode, configure: func(side stream.Side, cfg *mirror.Config) {
 					registries[side] = prometheus.NewRegistry()
 					metrics, err := linkmetrics.New(registries[side])
 					if err != nil {
@@ -118,7 +118,7 @@ func TestFightIsTold(t *testing.T) {
 // A copy that someone deletes again and again is not made more often.
 func TestFightOfDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		r.create(r.hub, "app", nil, spec("ours"))
 		r.connect()
 		pass(time.Second)

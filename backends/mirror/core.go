@@ -104,7 +104,7 @@ func (c *shared) background(s *session, f func(context.Context) func()) {
 		defer close(over)
 		go func() {
 			select {
-			case <-s.Over:
+			case <-s.Detached:
 				cancel()
 			case <-over:
 			}

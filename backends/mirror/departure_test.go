@@ -284,7 +284,7 @@ func TestDepartingLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub, spoke := opened(t, memory.New(memory.Config{}), "default"), memory.New(memory.Config{})
 		stores := func() [2]*memory.Store { return [2]*memory.Store{hub.Open(), spoke.Open()} }
-		r := newRig(t, options{stores: stores(), children: true})
+		r := newPair(t, options{stores: stores(), children: true})
 		r.connect()
 		project := stream.ResourceKey{Kind: stream.AppProject, Namespace: "argocd", Name: "p"}
 		if _, err := r.hub.store.Create(r.ctx, project, text(t, m{
@@ -302,7 +302,7 @@ func TestDepartingLink(t *testing.T) {
 		r.cancel(nil)
 		r.wait.Wait()
 
-		r = newRig(t, options{stores: stores(), children: true, departing: true})
+		r = newPair(t, options{stores: stores(), children: true, departing: true})
 		pass(2 * time.Second)
 		r.remove(r.hub, "vanishes")
 		r.update(r.hub, "ignored", func(app m) { app["metadata"].(m)["labels"] = m{ignoreSync: "true"} })

@@ -30,10 +30,10 @@ func ourConditions(app m) string {
 	return strings.Join(out, "\n")
 }
 
-// endsRig has an Application with a resource, and hook finalizers on its copy.
-func endsRig(t *testing.T, hooks ...any) (r *rig, cut func()) {
+// endsPair has an Application with a resource, and hook finalizers on its copy.
+func endsPair(t *testing.T, hooks ...any) (r *pair, cut func()) {
 	t.Helper()
-	r = stayRig(t, false)
+	r = stayPair(t, false)
 	r.destinations("web", "edge-1")
 	r.create(r.hub, "a", m{"finalizers": []any{cascade}}, named("web"))
 	cut, _ = r.connect()
@@ -49,7 +49,7 @@ func endsRig(t *testing.T, hooks ...any) (r *rig, cut func()) {
 }
 
 // finalizers sets those of the copy.
-func (r *rig) finalizers(list ...any) {
+func (r *pair) finalizers(list ...any) {
 	r.update(r.spoke, "a", func(app m) { app["metadata"].(m)["finalizers"] = list })
 }
 
@@ -58,16 +58,16 @@ func (r *rig) finalizers(list ...any) {
 func TestEndOfACascade(t *testing.T) {
 	for name, test := range map[string]struct {
 		hooks []any
-		end   func(r *rig, cut func())
+		end   func(r *pair, cut func())
 		want  string // of the condition of the Application that stays; empty when it goes
 	}{
-		"without hooks": {nil, func(r *rig, _ func()) { r.finalizers() }, ""},
-		"with hooks, in order": {[]any{postDelete}, func(r *rig, _ func()) {
+		"without hooks": {nil, func(r *pair, _ func()) { r.finalizers() }, ""},
+		"with hooks, in order": {[]any{postDelete}, func(r *pair, _ func()) {
 			r.finalizers(postDelete)
 			r.finalizers()
 		}, ""},
-		"with hooks, all at once": {[]any{postDelete}, func(r *rig, _ func()) { r.finalizers() }, "ArgomeshDeletionError: agent edge-1: " + gone},
-		"of a project that was closed meanwhile": {nil, func(r *rig, cut func()) {
+		"with hooks, all at once": {[]any{postDelete}, func(r *pair, _ func()) { r.finalizers() }, "ArgomeshDeletionError: agent edge-1: " + gone},
+		"of a project that was closed meanwhile": {nil, func(r *pair, cut func()) {
 			cut() // else the agent may open it again before the copy is gone
 			synctest.Wait()
 			web := stream.ResourceKey{Kind: stream.AppProject, Namespace: "argocd", Name: "web"}
@@ -79,7 +79,7 @@ func TestEndOfACascade(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, cut := endsRig(t, test.hooks...)
+				r, cut := endsPair(t, test.hooks...)
 				r.remove(r.hub, "a")
 				pass(20 * time.Second)
 				if at(r.get(r.spoke, "a"), "metadata", "deletionTimestamp") == nil {
@@ -111,7 +111,7 @@ func TestEndOfACascade(t *testing.T) {
 				r.wait.Wait()
 				o := r.options
 				o.stores = [2]*memory.Store{r.hub.store, r.spoke.store}
-				r = newRig(t, o) // which knows nothing of it
+				r = newPair(t, o) // which knows nothing of it
 				r.connect()
 				check("after a restart of both")
 			})
@@ -123,7 +123,7 @@ func TestEndOfACascade(t *testing.T) {
 // its resources on the spoke.
 func TestDeletionWithoutEffectIsNotBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, _ := endsRig(t)
+		r, _ := endsPair(t)
 		r.destinations("web", "edge-2")
 		pass(time.Second)
 		r.remove(r.hub, "a")
@@ -152,7 +152,7 @@ func TestDeletionWithoutEffectIsNotBegun(t *testing.T) {
 func TestEndThatIsNotSeenYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var people *memory.Store
-		r := newRig(t, options{spoke: memory.Config{Lag: true}, before: func(_, spoke *memory.Store) { people = spoke.OpenAs("people") }})
+		r := newPair(t, options{spoke: memory.Config{Lag: true}, before: func(_, spoke *memory.Store) { people = spoke.OpenAs("people") }})
 		show := func() {
 			r.spoke.store.Deliver(-1)
 			pass(time.Second)

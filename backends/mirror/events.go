@@ -27,8 +27,8 @@ func (ap *appEvents) observe(uid string, e appevents.Event) {
 	}
 }
 
-// say queues the events that may be told now; called when nothing else is to be sent.
-func (ap *appEvents) say() {
+// queueEvents queues the events that may be told now; called when nothing else is to be sent.
+func (ap *appEvents) queueEvents() {
 	if ap.rules.Side != stream.Spoke || ap.relay.Len() == 0 {
 		return
 	}
@@ -39,7 +39,7 @@ func (ap *appEvents) say() {
 	m := ap.relay.Next(time.Now(), func(app stream.ResourceKey) (string, bool) {
 		namespace, ours := ap.rules.OnWire(app.Namespace)
 		o := ap.view.Current(app)
-		return namespace, o != nil && ours && ap.rules.SpeaksOf(*o)
+		return namespace, o != nil && ours && ap.rules.OnBothSides(*o)
 	})
 	if len(m.Events) > 0 {
 		ap.session.queue = append(ap.session.queue, m)
@@ -81,11 +81,11 @@ func (ap *appEvents) receive(m stream.ApplicationEvents) {
 // sent, as far as it knows, or what shows one of the spoke's own.
 func (ap *appEvents) shows(key stream.ResourceKey) bool {
 	o := ap.view.Current(key)
-	if o == nil || !ap.rules.SpeaksOf(*o) {
+	if o == nil || !ap.rules.OnBothSides(*o) {
 		return false
 	}
 	return ap.rules.Mode == stream.Autonomous || ap.rules.IsChild(*o) ||
-		ap.link.MayHold(ap.rules.Entry(stream.Applications, key))
+		ap.link.MayStore(ap.rules.Entry(stream.Applications, key))
 }
 
 // show has an event written on the hub, if one may be.
@@ -97,7 +97,7 @@ func (ap *appEvents) show() {
 		ap.relay.Drop()
 		return
 	}
-	w, ok := ap.relay.Take(time.Now(), ap.jobs.Delayed(), ap.jobs.Ready() > 0, ap.shows)
+	w, ok := ap.relay.BeginWrite(time.Now(), ap.jobs.Delayed(), ap.jobs.Ready() > 0, ap.shows)
 	if !ok {
 		return
 	}

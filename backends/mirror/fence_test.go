@@ -60,9 +60,9 @@ func (f *freezer) Update(ctx context.Context, old backends.Object, raw []byte, o
 	return f.Store.Update(context.WithoutCancel(ctx), old, raw, opts...)
 }
 
-// fenceRig is a hub and a spoke of which two agents in turn hold the Lease.
-type fenceRig struct {
-	*rig
+// fencePair is a hub and a spoke of which two agents in turn hold the Lease.
+type fencePair struct {
+	*pair
 	holder atomic.Pointer[string]
 	asked  atomic.Int64 // by all agents, who holds it
 	// freezer is the first agent's.
@@ -73,11 +73,11 @@ type fenceRig struct {
 	paths []string   // of Applications of the spoke, as they were written
 }
 
-func newFenceRig(t *testing.T) *fenceRig {
+func newFenceRig(t *testing.T) *fencePair {
 	t.Helper()
-	f := &fenceRig{}
+	f := &fencePair{}
 	f.hold("first")
-	f.rig = newRig(t, options{
+	f.pair = newPair(t, options{
 		spoke: memory.Config{Journal: func(a memory.Accepted) {
 			app := parse(t, a.Object)
 			if path, is := at(app, "spec", "source", "path").(string); is {
@@ -101,7 +101,7 @@ func newFenceRig(t *testing.T) *fenceRig {
 }
 
 // awaitFrozen returns when the first agent is frozen.
-func (f *fenceRig) awaitFrozen() {
+func (f *fencePair) awaitFrozen() {
 	f.t.Helper()
 	select {
 	case <-f.freezer.frozen:
@@ -110,12 +110,12 @@ func (f *fenceRig) awaitFrozen() {
 	}
 }
 
-func (f *fenceRig) hold(name string) { f.holder.Store(&name) }
+func (f *fencePair) hold(name string) { f.holder.Store(&name) }
 
 var errTakenOver = errors.New("another process holds the Lease")
 
 // fence is what the Lease says to one agent.
-func (f *fenceRig) fence(name string) func(context.Context) error {
+func (f *fencePair) fence(name string) func(context.Context) error {
 	return func(context.Context) error {
 		f.asked.Add(1)
 		if *f.holder.Load() != name {
@@ -126,13 +126,13 @@ func (f *fenceRig) fence(name string) func(context.Context) error {
 }
 
 // takeOver has the second agent take the place of the first, which does not notice.
-func (f *fenceRig) takeOver() {
+func (f *fencePair) takeOver() {
 	f.t.Helper()
 	f.takeOverWith(f.spoke.store.Open())
 }
 
 // takeOverWith is takeOver with a Store for the second agent.
-func (f *fenceRig) takeOverWith(store backends.Store) {
+func (f *fencePair) takeOverWith(store backends.Store) {
 	f.t.Helper()
 	f.hold("second")
 	configure := func(_ stream.Side, cfg *mirror.Config) { cfg.Store, cfg.Fence = store, f.fence("second") }
@@ -142,7 +142,7 @@ func (f *fenceRig) takeOverWith(store backends.Store) {
 }
 
 // path is that of the spoke's Application a; empty when there is none.
-func (f *fenceRig) path() string {
+func (f *fencePair) path() string {
 	path, _ := at(f.get(f.spoke, "a"), "spec", "source", "path").(string)
 	return path
 }
@@ -190,26 +190,26 @@ func TestFrozenAgentUpdates(t *testing.T) {
 	path := func(to string) func(app m) {
 		return func(app m) { app["spec"].(m)["source"].(m)["path"] = to }
 	}
-	nothing := func(*fenceRig) {}
+	nothing := func(*fencePair) {}
 	for name, tt := range map[string]struct {
-		before, after func(f *fenceRig) // there is a successor
-		late          bool              // the update comes about
-		want          string            // the path in the end; empty when the copy is gone
+		before, after func(f *fencePair) // there is a successor
+		late          bool               // the update comes about
+		want          string             // the path in the end; empty when the copy is gone
 	}{
-		"a newer spec": {nothing, func(f *fenceRig) { f.update(f.hub, "a", path("three")) }, false, "three"},
+		"a newer spec": {nothing, func(f *fencePair) { f.update(f.hub, "a", path("three")) }, false, "three"},
 		"the same":     {nothing, nothing, false, "two"},
-		"gone with its workloads": {nothing, func(f *fenceRig) {
+		"gone with its workloads": {nothing, func(f *fencePair) {
 			f.update(f.hub, "a", func(app m) { app["metadata"].(m)["finalizers"] = []any{cascade} })
 			f.remove(f.hub, "a")
 			pass(time.Minute)
 			// As Argo CD does when it has deleted the workloads.
 			f.update(f.spoke, "a", func(app m) { delete(app["metadata"].(m), "finalizers") })
 		}, false, ""},
-		"gone, and made anew": {func(f *fenceRig) { f.remove(f.hub, "a") }, func(f *fenceRig) {
+		"gone, and made anew": {func(f *fencePair) { f.remove(f.hub, "a") }, func(f *fencePair) {
 			pass(time.Minute)
 			f.create(f.hub, "a", nil, automated("one"))
 		}, false, "one"},
-		"taken back to what it was": {func(f *fenceRig) { f.update(f.hub, "a", path("one")) }, nothing, true, "one"},
+		"taken back to what it was": {func(f *fencePair) { f.update(f.hub, "a", path("one")) }, nothing, true, "one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -26,7 +26,7 @@ func TestGlobalProjectsThatAreReadBesides(t *testing.T) {
 				}
 			})
 		}
-		r := newRig(t, o)
+		r := newPair(t, o)
 		r.connect()
 		r.put(r.hub, stream.ConfigMap, "argocd-cm", nil, settings("- projectName: restrained\n"))
 		r.put(r.hub, stream.AppProject, "restrained", nil, m{"spec": m{"clusterResourceBlacklist": []any{m{"group": "*", "kind": "*"}}}})
@@ -57,14 +57,14 @@ func TestGlobalProjectsThatCannotBeTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const broken = "{"
 		settings := func(globals string) m { return m{"data": m{"globalProjects": globals}} }
-		admitting := func(r *rig) {
+		admitting := func(r *pair) {
 			// web admits the agent by its global project alone.
 			r.put(r.hub, stream.AppProject, "open", nil, m{"spec": m{
 				"sourceNamespaces": []any{"nobody"}, "destinations": []any{m{"name": "*", "namespace": "*"}},
 			}})
 			r.put(r.hub, stream.AppProject, "web", nil, m{"spec": m{"sourceNamespaces": []any{"edge-1"}}})
 		}
-		has := func(when string, r *rig, want bool) {
+		has := func(when string, r *pair, want bool) {
 			t.Helper()
 			pass(time.Second)
 			_, project := r.spoke.store.Get(stream.ResourceKey{Kind: stream.AppProject, Namespace: "argocd", Name: "web"})
@@ -72,7 +72,7 @@ func TestGlobalProjectsThatCannotBeTold(t *testing.T) {
 				t.Errorf("%s: the spoke has the project: %t, its Secret: %t; want %t", when, project, secret, want)
 			}
 		}
-		first := newRig(t, options{hub: allKinds, spoke: allKinds})
+		first := newPair(t, options{hub: allKinds, spoke: allKinds})
 		admitting(first)
 		first.secret("a", "repository", "web", "https://git.test/a")
 		cut, _ := first.connect()
@@ -89,7 +89,7 @@ func TestGlobalProjectsThatCannotBeTold(t *testing.T) {
 		}
 		cut()
 
-		second := newRig(t, options{stores: [2]*memory.Store{first.hub.store.Open(), first.spoke.store.Open()}})
+		second := newPair(t, options{stores: [2]*memory.Store{first.hub.store.Open(), first.spoke.store.Open()}})
 		second.connect()
 		pass(10 * time.Minute)
 		has("after a restart", second, true)

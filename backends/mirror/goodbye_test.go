@@ -43,7 +43,7 @@ func TestGoodbyeSaysWhy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{})
+				r := newPair(t, options{})
 				broken, cut := context.WithCancel(r.ctx)
 				defer cut()
 				hub, spoke := pipe(broken)
@@ -84,7 +84,7 @@ func TestEndOfALinkSaysWhy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{})
+				r := newPair(t, options{})
 				ctx, cut := context.WithCancel(t.Context())
 				hub, spoke := pipe(ctx)
 				ends := goodbyes{hub, make(chan stream.GoodbyeReason, 1)}
@@ -131,7 +131,7 @@ func TestDrainIsHeeded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{})
+				r := newPair(t, options{})
 				broken, cut := context.WithCancel(r.ctx)
 				defer cut()
 				mine, theirs := pipe(broken)
@@ -181,7 +181,7 @@ func TestTakeoverInTheMiddleOfWork(t *testing.T) {
 	const objects = 30
 	synctest.Test(t, func(t *testing.T) {
 		var creates atomic.Int64
-		r := newRig(t, options{spoke: memory.Config{Fault: func(op memory.Op, _ stream.ResourceKey) error {
+		r := newPair(t, options{spoke: memory.Config{Fault: func(op memory.Op, _ stream.ResourceKey) error {
 			if op != memory.OpRead {
 				creates.Add(1)
 				<-time.After(time.Second)
@@ -232,7 +232,7 @@ func TestASendThatFailsSaysHowTheStreamEnded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{})
+				r := newPair(t, options{})
 				conn := endedStream{make(chan error, 1)}
 				r.wait.Go(func() {
 					<-time.After(tt.after)

@@ -15,17 +15,17 @@ import (
 // these change, until there is a place for them.
 func TestHeldDeletionsAreQuiet(t *testing.T) {
 	for name, c := range map[string]struct {
-		lose, find func(*rig, string)
+		lose, find func(*pair, string)
 	}{
 		"gone, and made again": {
-			lose: func(r *rig, name string) { r.remove(r.hub, name) },
-			find: func(r *rig, name string) { r.create(r.hub, name, nil, spec("v1")) },
+			lose: func(r *pair, name string) { r.remove(r.hub, name) },
+			find: func(r *pair, name string) { r.create(r.hub, name, nil, spec("v1")) },
 		},
 		"without a destination, and with one": {
-			lose: func(r *rig, name string) {
+			lose: func(r *pair, name string) {
 				r.update(r.hub, name, func(o m) { o["spec"].(m)["destination"] = m{"name": "elsewhere"} })
 			},
-			find: func(r *rig, name string) { r.update(r.hub, name, func(o m) { o["spec"] = spec("v1")["spec"] }) },
+			find: func(r *pair, name string) { r.update(r.hub, name, func(o m) { o["spec"] = spec("v1")["spec"] }) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestHeldDeletionsAreQuiet(t *testing.T) {
 				const apps = 20
 				var statuses, bytes atomic.Int64
 				h := &hubHistory{}
-				r := newRig(t, options{configure: h.configure, statusDelay: -1, watch: func(msg stream.Message) {
+				r := newPair(t, options{configure: h.configure, statusDelay: -1, watch: func(msg stream.Message) {
 					batch, _ := msg.(stream.Batch)
 					for _, e := range batch.Events {
 						if e.Key.Collection == stream.Statuses {

@@ -29,8 +29,8 @@ func (hi *history) check() {
 	hi.known.seen = hi.announced()
 	hi.known.checks++
 	number := hi.known.checks
-	places := hi.removals.places()
-	if s == nil || hi.env.cfg.History == nil && len(places) == 0 {
+	namespaces := hi.removals.namespacesToCheck()
+	if s == nil || hi.env.cfg.History == nil && len(namespaces) == 0 {
 		hi.step(link.Doomed{})
 		hi.checked(number, HistoryCheck{Now: hi.known.seen}, nil)
 		return
@@ -48,8 +48,8 @@ func (hi *history) check() {
 			check, err = hi.env.cfg.checkHistory(ctx, s.peer, known)
 		}
 		var doomed map[string]string
-		if err == nil && len(places) > 0 {
-			doomed, err = hi.env.cfg.Places(ctx, places)
+		if err == nil && len(namespaces) > 0 {
+			doomed, err = hi.env.cfg.TerminatingNamespaces(ctx, namespaces)
 		}
 		return func() {
 			if errors.Is(err, ErrSuperseded) {
@@ -117,12 +117,12 @@ func (hi *history) checked(number uint64, check HistoryCheck, err error) {
 	broken := check.Broken
 	switch {
 	case err != nil:
-		hi.env.cfg.Log.Warn().Err(err).Msg("cannot check the history of the hub, nothing is removed meanwhile")
+		hi.env.cfg.Log.Warn().Err(err).Msg("cannot check the hub's history; nothing is removed until this succeeds")
 		hi.step(link.HistoryChecked{Unknown: true})
 		return
 	case broken != "" && !hi.known.broken:
 		hi.env.cfg.Log.Warn().Str("reason", broken).
-			Msg("the history of the agent does not continue, nothing is removed before that is accepted")
+			Msg("the hub's history does not continue for this agent; nothing is removed until a person accepts that")
 	}
 	hi.known.checked, hi.known.broken, hi.known.now = true, broken != "", check.Now
 	hi.env.whole.follow(number, check)
@@ -144,7 +144,7 @@ func (hi *history) begin() {
 	hi.known.outdated = sentObject{} // it was of the one before
 	hi.known.begins++
 	hi.env.cfg.HistoryChanged()
-	hi.env.cfg.Log.Info().Msg("nothing is withheld because of the hub's history; a new history may start")
+	hi.env.cfg.Log.Info().Msg("nothing is withheld any longer because of the hub's history; a new history may start")
 }
 
 // mayBegin says whether a new history may begin, and in place of which.
@@ -241,29 +241,29 @@ func (hi *history) receive(h stream.History) {
 	}
 	hi.rules.HistoryID = h.ID
 	switch {
-	case h.Token == "" || hi.env.cfg.Remember == nil:
+	case h.Token == "" || hi.env.cfg.SaveHistory == nil:
 		return
-	case len(hi.known.unkept) == maxUnkept:
+	case len(hi.known.unsaved) == maxUnsaved:
 		hi.env.whole.breach(stream.ViolationLimit)
 		return
 	}
-	hi.known.unkept = append(hi.known.unkept, h)
-	if len(hi.known.unkept) == 1 {
+	hi.known.unsaved = append(hi.known.unsaved, h)
+	if len(hi.known.unsaved) == 1 {
 		hi.save()
 	}
 }
 
-// maxUnkept is how many tokens a hub may have told that the spoke does not keep yet. It
+// maxUnsaved is how many tokens a hub may have told that the spoke has not saved yet. It
 // tells one, and another when it has waited for confirmTime: this is half an hour without
 // the spoke's API server.
-const maxUnkept = 64
+const maxUnsaved = 64
 
 // save keeps the oldest token that is not kept, and then the others, one at a time:
 // each asks the API server, however many the hub tells.
 func (hi *history) save() {
-	s, hub, h := hi.session, hi.rules.HubUID, hi.known.unkept[0]
+	s, hub, h := hi.session, hi.rules.HubUID, hi.known.unsaved[0]
 	hi.background(s, func(ctx context.Context) func() {
-		err := hi.env.cfg.Remember(ctx, hub, h)
+		err := hi.env.cfg.SaveHistory(ctx, hub, h)
 		return func() {
 			if errors.Is(err, ErrForgotten) {
 				hi.env.whole.end("", err)
@@ -274,7 +274,7 @@ func (hi *history) save() {
 				hi.rules.Inherits = true
 				hi.session.queue = append(hi.session.queue, stream.History{Token: h.Token})
 			}
-			if hi.known.unkept = hi.known.unkept[1:]; len(hi.known.unkept) > 0 {
+			if hi.known.unsaved = hi.known.unsaved[1:]; len(hi.known.unsaved) > 0 {
 				hi.save()
 			}
 		}
@@ -289,5 +289,5 @@ func (hi *history) unconfirmed() bool {
 			return true // observe passes it over; finish looks
 		}
 	}
-	return hi.view.Unseen() // verify tells
+	return hi.view.HasUncached() // verify tells
 }

@@ -56,7 +56,7 @@ func (h *hubHistory) configure(side stream.Side, cfg *mirror.Config) {
 		}
 		return
 	}
-	cfg.Remember = func(ctx context.Context, hub string, history stream.History) error {
+	cfg.SaveHistory = func(ctx context.Context, hub string, history stream.History) error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if h.away {
@@ -76,7 +76,7 @@ func (h *hubHistory) configure(side stream.Side, cfg *mirror.Config) {
 	}
 }
 
-func (r *rig) withheld() []string {
+func (r *pair) withheld() []string {
 	r.t.Helper()
 	var names []string
 	for _, key := range r.stats(r.hub).Withheld.Keys {
@@ -90,7 +90,7 @@ func (r *rig) withheld() []string {
 func TestRestoredHubRemovesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hubHistory{}
-		r := newRig(t, options{configure: h.configure})
+		r := newPair(t, options{configure: h.configure})
 		for _, name := range []string{"lost", "kept", "leaves"} {
 			r.create(r.hub, name, m{"finalizers": []any{cascade}}, spec("v1"))
 		}
@@ -145,7 +145,7 @@ func TestRestoredHubRemovesNothing(t *testing.T) {
 func TestNoJudgementNoAbsence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hubHistory{}
-		r := newRig(t, options{configure: h.configure})
+		r := newPair(t, options{configure: h.configure})
 		r.create(r.hub, "gone", nil, spec("v1"))
 		r.connect()
 		pass(time.Second)
@@ -172,7 +172,7 @@ func TestNoJudgementNoAbsence(t *testing.T) {
 func TestSpokeKeepsTheHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hubHistory{}
-		r := newRig(t, options{configure: h.configure})
+		r := newPair(t, options{configure: h.configure})
 		first := stream.History{ID: "h1", Token: "t1", Revision: 7}
 		h.announce(r.hub, first)
 		cut, _ := r.connect()
@@ -213,7 +213,7 @@ func TestSpokeKeepsTheHistory(t *testing.T) {
 func TestWaitingCommandsEndWithTheHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hubHistory{}
-		r := newRig(t, options{configure: h.configure})
+		r := newPair(t, options{configure: h.configure})
 		r.create(r.hub, "app", nil, spec("v1"))
 		cut, _ := r.connect()
 		pass(time.Second)
@@ -257,7 +257,7 @@ func TestWaitingCommandsEndWithTheHistory(t *testing.T) {
 func TestAnApplicationIsBehindItsCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hubHistory{now: stream.History{ID: "h1", Token: "t1", Revision: 7}}
-		r := newRig(t, options{configure: h.configure})
+		r := newPair(t, options{configure: h.configure})
 		h.announce(r.hub, h.now)
 		r.create(r.hub, "app", nil, spec("v1"))
 		cut, _ := r.connect()
@@ -294,7 +294,7 @@ func TestAnApplicationIsBehindItsCopy(t *testing.T) {
 func TestAcceptanceIsUsedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hubHistory{}
-		r := newRig(t, options{configure: h.configure})
+		r := newPair(t, options{configure: h.configure})
 		const apps = 30
 		without := r.hub.store.Snapshot()
 		for i := range apps {
@@ -334,7 +334,7 @@ func TestAcceptanceIsUsedOnce(t *testing.T) {
 			id = held.ID
 			accept()
 			pass(time.Minute)
-			switch spent := r.stats(r.hub).Spent; {
+			switch spent := r.stats(r.hub).AcceptUsed; {
 			case round == 1 && there() != apps:
 				t.Fatalf("an acceptance was used twice")
 			case round == 1:

@@ -20,7 +20,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// attacker is the peer of one side of a rig: it says what a test wants.
+// attacker is the peer of one side of a pair: it says what a test wants.
 type attacker struct {
 	conn
 	t      *testing.T
@@ -31,7 +31,7 @@ type attacker struct {
 }
 
 // attack connects an attacker to e.
-func (r *rig) attack(e end) *attacker {
+func (r *pair) attack(e end) *attacker {
 	r.t.Helper()
 	broken, cut := context.WithCancel(r.ctx)
 	ours, theirs := pipe(broken)
@@ -107,11 +107,11 @@ func TestTokensAreKeptOneAtATime(t *testing.T) {
 		var asked []string
 		var mu sync.Mutex // guards asked
 		kept := make(chan struct{})
-		r := newRig(t, options{configure: func(side stream.Side, cfg *mirror.Config) {
+		r := newPair(t, options{configure: func(side stream.Side, cfg *mirror.Config) {
 			if side == stream.Hub {
 				return
 			}
-			cfg.Remember = func(ctx context.Context, _ string, h stream.History) error {
+			cfg.SaveHistory = func(ctx context.Context, _ string, h stream.History) error {
 				mu.Lock()
 				asked = append(asked, h.Token)
 				mu.Unlock()
@@ -168,7 +168,7 @@ func TestTokensAreKeptOneAtATime(t *testing.T) {
 func TestUnsupportedEventsAreAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		r := newRig(t, options{configure: func(side stream.Side, cfg *mirror.Config) {
+		r := newPair(t, options{configure: func(side stream.Side, cfg *mirror.Config) {
 			if side == stream.Spoke {
 				cfg.Log = zerolog.New(zerolog.SyncWriter(&log))
 			}
@@ -212,7 +212,7 @@ func TestViolationsEndTheConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{})
+				r := newPair(t, options{})
 				e := r.spoke
 				if tt.hub {
 					e = r.hub
@@ -236,7 +236,7 @@ func TestNothingIsBegunAfterARevocation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
 		var tries atomic.Int64
-		r := newRig(t, options{
+		r := newPair(t, options{
 			mode: stream.Autonomous,
 			hub: memory.Config{Fault: func(op memory.Op, key stream.ResourceKey) error {
 				if op == memory.OpCreate && key.Name == "first" && tries.Add(1) == 1 {
@@ -269,7 +269,7 @@ func TestRefusalsDoNotFloodTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const objects = 2000
 		var logs [3]bytes.Buffer
-		r := newRig(t, options{
+		r := newPair(t, options{
 			spoke: memory.Config{Fault: func(op memory.Op, _ stream.ResourceKey) error {
 				if op == memory.OpCreate {
 					return fmt.Errorf("no: %w", stream.ErrRefused)
@@ -302,7 +302,7 @@ func TestRefusalsDoNotFloodTheLog(t *testing.T) {
 // that; it ends by its silence from then on.
 func TestWhoWaitsForMemoryKeepsItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		var waits atomic.Bool
 		waits.Store(true)
 		broken, cut := context.WithCancel(r.ctx)

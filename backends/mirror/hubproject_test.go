@@ -17,7 +17,7 @@ import (
 
 // bySettings starts both sides with a policy of the spoke that starts as that of the
 // defaults.
-func bySettings(t *testing.T, o options, change func(*policy.Policy)) *rig {
+func bySettings(t *testing.T, o options, change func(*policy.Policy)) *pair {
 	t.Helper()
 	o.hub.Kinds, o.spoke.Kinds = allKinds.Kinds, allKinds.Kinds
 	before := o.configure
@@ -31,7 +31,7 @@ func bySettings(t *testing.T, o options, change func(*policy.Policy)) *rig {
 			cfg.Rules.Policy = &allowed
 		}
 	}
-	return newRig(t, o)
+	return newPair(t, o)
 }
 
 // own is a project of the spoke's owner, which permits everything.
@@ -186,20 +186,20 @@ func TestAnApplicationOfAProjectThatIsNotSent(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		project, says string
-		keep, send    func(*rig)
+		keep, send    func(*pair)
 	}{
 		"by its label": {
 			"web", `did not apply it: AppProject "web" of the hub is not on the spoke, and the hub does not send it: it has label ` + ignoreSync,
-			func(r *rig) {
+			func(r *pair) {
 				r.updateKey(r.hub.store, stream.ResourceKey{Kind: stream.AppProject, Namespace: "argocd", Name: "web"}, label("true"))
 			},
-			func(r *rig) {
+			func(r *pair) {
 				r.updateKey(r.hub.store, stream.ResourceKey{Kind: stream.AppProject, Namespace: "argocd", Name: "web"}, label("false"))
 			},
 		},
 		"default": {
 			"default", `AppProject "default" of the hub is not on the spoke, and the hub does not send it: projects.share_default of the principal is off`,
-			func(*rig) {}, nil,
+			func(*pair) {}, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

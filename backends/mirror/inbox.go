@@ -34,7 +34,7 @@ func (i *inbox) open(e stream.Event) stream.Event {
 	if len(e.Data) == 0 {
 		return e
 	}
-	release, ok := i.env.cfg.Quota.Try(i.rules.Agent, quota.Open, int64(len(e.Data)))
+	release, ok := i.env.cfg.Quota.TryAcquire(i.rules.Agent, quota.Open, int64(len(e.Data)))
 	if !ok {
 		e.Data = nil
 		return e
@@ -97,20 +97,20 @@ func (i *inbox) rebound() {
 	}
 }
 
-// heldNow is what this side holds of an entry of which nothing is under way.
-func (i *inbox) heldNow(entry stream.EntryKey, key stream.ResourceKey) stream.Version {
+// storedVersion is what this side stores of an entry of which nothing is under way.
+func (i *inbox) storedVersion(entry stream.EntryKey, key stream.ResourceKey) stream.Version {
 	current := i.view.Current(key)
 	switch {
 	case current == nil:
 		return stream.Version{}
 	case entry.Collection == stream.Commands:
-		return i.taken[entry].Held(*current)
+		return i.taken[entry].Stored(*current)
 	}
 	var last *ownership.Reply
 	if reply, ok := i.replies[entry]; ok {
 		last = &reply
 	}
-	return i.rules.Held(entry.Collection, *current, last)
+	return i.rules.Stored(entry.Collection, *current, last)
 }
 
 // apply queues an event for a worker.
@@ -120,40 +120,40 @@ func (i *inbox) apply(e stream.Event) {
 		i.env.cfg.Metrics.Received(e.Key.Collection, "refused")
 		refusal := i.rules.Outside(e.Key)
 		if e.Verb == stream.Apply {
-			i.answers.refused.Note(e, refusal, time.Now())
+			i.answers.refused.Record(e, refusal, time.Now())
 		}
-		i.step(link.Held{Key: e.Key, Event: e.ID, Refusal: refusal})
+		i.step(link.Stored{Key: e.Key, Event: e.ID, Refusal: refusal})
 		return
 	}
 	current, _ := i.view.Newest(key)
 	i.jobs.Add(key, e, current.ResourceVersion)
 }
 
-// holds tells the link what this side holds of an entry now.
-func (i *inbox) holds(entry stream.EntryKey, current *object.Object) {
+// reportStored tells the link what this side stores of an entry now.
+func (i *inbox) reportStored(entry stream.EntryKey, current *object.Object) {
 	switch {
 	case current == nil:
 		delete(i.replies, entry)
 		delete(i.taken, entry)
-		i.step(link.Held{Key: entry})
+		i.step(link.Stored{Key: entry})
 	case entry.Collection == stream.Commands:
-		i.step(link.Held{Key: entry, Version: i.taken[entry].Held(*current)})
+		i.step(link.Stored{Key: entry, Version: i.taken[entry].Stored(*current)})
 	default:
 		var last *ownership.Reply
 		if reply, ok := i.replies[entry]; ok {
 			last = &reply
 		}
-		held := i.rules.Held(entry.Collection, *current, last)
-		i.answers.refused.Held(entry, held)
-		i.step(link.Held{
-			Key: entry, Version: held, Dropped: i.rules.Dropped(entry.Collection, *current),
+		stored := i.rules.Stored(entry.Collection, *current, last)
+		i.answers.refused.Stored(entry, stored)
+		i.step(link.Stored{
+			Key: entry, Version: stored, Dropped: i.rules.Dropped(entry.Collection, *current),
 			Retry: i.rules.Wants(entry.Collection, *current),
 		})
 	}
 }
 
-// took notes what a worker made of an event, and returns what this side holds of the entry.
-func (i *inbox) took(r worker.Result, o worker.Outcome) stream.Version {
+// recordResult notes what a worker made of an event, and returns what this side stores of the entry.
+func (i *inbox) recordResult(r worker.Result, o worker.Outcome) stream.Version {
 	entry := r.Event.Key
 	switch {
 	case entry.Collection == stream.Commands && r.Refusal == nil && r.Event.Verb == stream.Apply:
@@ -163,11 +163,11 @@ func (i *inbox) took(r worker.Result, o worker.Outcome) stream.Version {
 		delete(i.taken, entry)
 		return stream.Version{}
 	case entry.Collection == stream.Commands && o.Parsed != nil:
-		return i.taken[entry].Held(*o.Parsed)
+		return i.taken[entry].Stored(*o.Parsed)
 	case r.Reply != nil:
 		i.replies[entry] = *r.Reply
 	case r.Implied:
 		delete(i.replies, entry)
 	}
-	return r.Held
+	return r.Stored
 }

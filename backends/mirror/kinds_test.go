@@ -46,7 +46,7 @@ func (w *wire) names() []string {
 }
 
 // put creates an object in Argo CD's namespace, or replaces what is there.
-func (r *rig) put(e end, kind stream.Kind, name string, meta, rest m) {
+func (r *pair) put(e end, kind stream.Kind, name string, meta, rest m) {
 	r.t.Helper()
 	key := stream.ResourceKey{Kind: kind, Namespace: "argocd", Name: name}
 	version := "v1"
@@ -68,7 +68,7 @@ func (r *rig) put(e end, kind stream.Kind, name string, meta, rest m) {
 	}
 }
 
-func (r *rig) drop(e end, kind stream.Kind, name string) {
+func (r *pair) drop(e end, kind stream.Kind, name string) {
 	r.t.Helper()
 	key := stream.ResourceKey{Kind: kind, Namespace: "argocd", Name: name}
 	if err := e.store.Delete(r.ctx, key, backends.Preconditions{}); err != nil {
@@ -76,7 +76,7 @@ func (r *rig) drop(e end, kind stream.Kind, name string) {
 	}
 }
 
-func (r *rig) project(name string, admits bool) {
+func (r *pair) project(name string, admits bool) {
 	namespace := "somebody-else"
 	if admits {
 		namespace = "edge-1"
@@ -86,7 +86,7 @@ func (r *rig) project(name string, admits bool) {
 	}})
 }
 
-func (r *rig) secret(name, secretType, project, url string) {
+func (r *pair) secret(name, secretType, project, url string) {
 	data := m{"url": base64.StdEncoding.EncodeToString([]byte(url)), "password": "aHVudGVyMg=="}
 	if project != "" {
 		data["project"] = base64.StdEncoding.EncodeToString([]byte(project))
@@ -95,7 +95,7 @@ func (r *rig) secret(name, secretType, project, url string) {
 }
 
 // secrets are the names of those on the spoke.
-func (r *rig) secrets() []string {
+func (r *pair) secrets() []string {
 	var names []string
 	for _, o := range r.spoke.store.List(stream.Secret, "argocd") {
 		names = append(names, o.Key.Name)
@@ -103,7 +103,7 @@ func (r *rig) secrets() []string {
 	return names
 }
 
-func (r *rig) wantSecrets(when string, want ...string) {
+func (r *pair) wantSecrets(when string, want ...string) {
 	r.t.Helper()
 	pass(time.Second)
 	if diff := cmp.Diff(want, r.secrets()); diff != "" {
@@ -122,7 +122,7 @@ func TestSecretsFollowWhatTheAgentNeeds(t *testing.T) {
 		t.Run(fmt.Sprint("shared without a project: ", shared), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &wire{sent: map[string]bool{}}
-				r := newRig(t, options{hub: allKinds, spoke: allKinds, watch: w.watch, configure: func(_ stream.Side, cfg *mirror.Config) {
+				r := newPair(t, options{hub: allKinds, spoke: allKinds, watch: w.watch, configure: func(_ stream.Side, cfg *mirror.Config) {
 					cfg.Rules.SharesUnscoped = shared
 				}})
 				with := func(names []string, unscoped ...string) []string {
@@ -174,7 +174,7 @@ func TestWriteCredentialsFollowTheHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		allowed := policy.Default()
 		allowed.Kinds = append(allowed.Kinds, "repository-write")
-		r := newRig(t, options{hub: allKinds, spoke: allKinds, configure: func(side stream.Side, cfg *mirror.Config) {
+		r := newPair(t, options{hub: allKinds, spoke: allKinds, configure: func(side stream.Side, cfg *mirror.Config) {
 			if side == stream.Spoke {
 				cfg.Rules.Policy = &allowed
 			}
@@ -202,8 +202,8 @@ func TestTheDefaultProjectIsGivenUp(t *testing.T) {
 		decided := ownership.Shared
 		configure := func(_ stream.Side, cfg *mirror.Config) { cfg.Rules.DefaultProject = decided }
 		adopt := []string{"appproject/default"}
-		r := newRig(t, options{configure: configure, adopt: adopt})
-		spoke := func(r *rig, when, description string, copied bool) {
+		r := newPair(t, options{configure: configure, adopt: adopt})
+		spoke := func(r *pair, when, description string, copied bool) {
 			t.Helper()
 			pass(time.Second)
 			o, err := r.spoke.store.Read(r.ctx, stream.ResourceKey{Kind: stream.AppProject, Namespace: "argocd", Name: "default"})
@@ -215,7 +215,7 @@ func TestTheDefaultProjectIsGivenUp(t *testing.T) {
 				t.Errorf("%s the spoke has description %v, a copy: %v, want %q, %v", when, got, marked, description, copied)
 			}
 		}
-		describe := func(r *rig, text string) {
+		describe := func(r *pair, text string) {
 			r.put(r.hub, stream.AppProject, "default", nil, m{"spec": m{
 				"description": text, "sourceNamespaces": []any{"*"}, "destinations": []any{m{"server": "*", "namespace": "*"}},
 			}})
@@ -228,7 +228,7 @@ func TestTheDefaultProjectIsGivenUp(t *testing.T) {
 		r.wait.Wait()
 
 		decided = ownership.NoLongerShared
-		r = newRig(t, options{configure: configure, adopt: adopt, stores: [2]*memory.Store{r.hub.store, r.spoke.store}})
+		r = newPair(t, options{configure: configure, adopt: adopt, stores: [2]*memory.Store{r.hub.store, r.spoke.store}})
 		describe(r, "second")
 		cut, _ = r.connect()
 		spoke(r, "with an older agent", "second", true)
@@ -251,7 +251,7 @@ func TestTheDefaultProjectIsGivenUp(t *testing.T) {
 // the spoke do to the copies.
 func TestKindsWhileAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{hub: allKinds, spoke: allKinds})
+		r := newPair(t, options{hub: allKinds, spoke: allKinds})
 		r.project("web", true)
 		r.secret("a", "repository", "web", "https://git.test/a")
 		r.secret("b", "repository", "web", "https://git.test/b")

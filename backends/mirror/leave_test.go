@@ -17,7 +17,7 @@ const approvedKey = "argocd.argoproj.io/deletion-approved"
 func TestConfirmationOfADeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sent := 0
-		r := newRig(t, options{watch: func(msg stream.Message) {
+		r := newPair(t, options{watch: func(msg stream.Message) {
 			if batch, is := msg.(stream.Batch); is {
 				for _, e := range batch.Events {
 					if e.Key.Collection == stream.Applications {

@@ -46,12 +46,12 @@ func TestWhatTheSpokeAnsweredOutlivesThePrincipal(t *testing.T) {
 			}
 			return nil
 		}}
-		first := newRig(t, options{hub: count, configure: refusing(&refuses)})
+		first := newPair(t, options{hub: count, configure: refusing(&refuses)})
 		first.create(first.hub, "a", nil, spec("one"))
 		first.connect()
 		pass(time.Second)
 		const refused = `agent edge-1 did not apply it: policy.kinds of the spoke does not allow application`
-		says := func(r *rig, when, want string) {
+		says := func(r *pair, when, want string) {
 			t.Helper()
 			if got := conditionOf(r.get(r.hub, "a")); got != want {
 				t.Errorf("%s the hub says %q, want %q", when, got, want)
@@ -61,19 +61,19 @@ func TestWhatTheSpokeAnsweredOutlivesThePrincipal(t *testing.T) {
 
 		stores := [2]*memory.Store{first.hub.store, first.spoke.store}
 		writes.Store(0)
-		beside := newRig(t, options{stores: stores, configure: refusing(&refuses)})
+		beside := newPair(t, options{stores: stores, configure: refusing(&refuses)})
 		pass(10 * time.Minute)
 		says(first, "with another principal beside", refused)
 		if n := writes.Load(); n > 0 {
 			t.Errorf("two principals wrote %d times in 10 minutes", n)
 		}
-		for _, r := range []*rig{first, beside} {
+		for _, r := range []*pair{first, beside} {
 			r.cancel(nil)
 			r.wait.Wait()
 		}
 
 		refuses.Store(false)
-		next := newRig(t, options{stores: stores, configure: refusing(&refuses)})
+		next := newPair(t, options{stores: stores, configure: refusing(&refuses)})
 		pass(10 * time.Minute)
 		says(next, "after a restart while the agent is away", refused)
 		next.connect()
@@ -87,7 +87,7 @@ func TestWhatTheSpokeAnsweredOutlivesThePrincipal(t *testing.T) {
 func TestOperationOfASpokeThatAnotherPrincipalObserves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var refuses atomic.Bool
-		r := newRig(t, options{configure: refusing(&refuses)})
+		r := newPair(t, options{configure: refusing(&refuses)})
 		born := m{"initiatedBy": m{"automated": true}, "info": []any{m{"name": "argomesh.io/spoke", "value": "edge-1"}}}
 		observed := time.Now()
 		r.hub.ShowLink(presence.LinkState{Epoch: 7, ObservedAt: observed})
@@ -117,7 +117,7 @@ func TestOperationOfASpokeThatAnotherPrincipalObserves(t *testing.T) {
 func TestALinkThatWasTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var refuses atomic.Bool
-		r := newRig(t, options{configure: refusing(&refuses)})
+		r := newPair(t, options{configure: refusing(&refuses)})
 		r.create(r.hub, "a", nil, spec("one"))
 		cut, _ := r.connect()
 		pass(time.Second)

@@ -53,7 +53,7 @@ func newLoop(m *Mirror) *loop {
 		spokeOperations: map[stream.ResourceKey]bool{}, answered: map[stream.ResourceKey]bool{},
 		asked: map[stream.ResourceKey]operations.Requests{}, failures: map[stream.EntryKey]failure{}}
 	l.answers = &answers{shared: c, commands: l.commands, refused: refusals.Refusals{}, contests: refusals.Contests{},
-		awaiting: refusals.NewAwaiting(), lacking: map[stream.EntryKey]stream.Refusal{},
+		awaiting: refusals.NewAwaiting(), missingRoles: map[stream.EntryKey]stream.Refusal{},
 		warned: map[stream.ResourceKey]bool{}, refusals: map[stream.EntryKey]stream.Refusal{},
 		gone: map[stream.EntryKey]stream.Version{}}
 	l.inbox = &inbox{shared: c, answers: l.answers, opened: map[string]func(){},
@@ -62,10 +62,11 @@ func newLoop(m *Mirror) *loop {
 	l.source = &source{shared: c, commands: l.commands, answers: l.answers}
 	l.source.outbox = &outbox{shared: c, contentCache: map[stream.EntryKey]cachedContent{},
 		sentTraces: map[stream.EntryKey]string{}, appliedTraces: map[stream.ResourceKey]effect{},
-		pulses: map[stream.EntryKey]statuses.Pulse{}}
-	l.source.projects = &projects{shared: c, gates: admission.NewGates(), needs: needs.NewNeeds(), uses: needs.NewUses()}
+		statusDigests: map[stream.EntryKey]statuses.StatusDigest{}}
+	l.source.projects = &projects{shared: c, namedProjects: admission.NewNamedProjects(),
+		repositoryNeeds: needs.NewNeeds(), uses: needs.NewUses()}
 	l.source.removals = &removals{shared: c, ending: map[stream.EntryKey]time.Time{},
-		kept: map[stream.ResourceKey]string{}}
+		orphaning: map[stream.ResourceKey]string{}}
 	l.events = &appEvents{shared: c, relay: eventrelay.New(eventrelay.Config{
 		Side: m.cfg.Rules.Side, Rate: m.cfg.EventRate, Budget: m.cfg.Budget, Metrics: m.cfg.Metrics, Log: m.cfg.Log,
 	})}
@@ -80,7 +81,7 @@ func newLoop(m *Mirror) *loop {
 func (l *loop) run(ctx context.Context) {
 	// Everything the cache holds is observed before the first connection, whether
 	// or not the store has told of it yet.
-	l.m.changed.Take()
+	l.m.changed.Drain()
 	l.scheduleLook(l.presence.AwayAt(ownership.AwayTime))
 	l.inbox.rebound()
 	l.know(l.env.cfg.schemas())
@@ -150,16 +151,16 @@ func (l *loop) tick() {
 	l.source.witness.prove()
 	l.source.outbox.flushDelayed()
 	l.source.removals.updateAdmission()
-	l.answers.calm()
+	l.answers.expireContests()
 }
 
 // finishTurn brings to its end what the turn has begun for others.
 func (l *loop) finishTurn() {
 	l.work.shrink()
 	l.source.projects.mergeGlobals()
-	l.source.projects.regate()
+	l.source.projects.readmit()
 	l.source.projects.revisit()
-	l.source.removals.forgetHeld()
+	l.source.removals.clearHeld()
 	l.source.projects.selectRepositories()
 }
 
@@ -175,7 +176,7 @@ func (l *loop) next() (chan<- stream.Message, stream.Message) {
 		s.sendSpokeInfo(l.env.settings.info.Load())
 	}
 	if len(s.queue) == 0 {
-		l.events.say()
+		l.events.queueEvents()
 	}
 	if len(s.queue) == 0 {
 		return nil, nil
@@ -207,8 +208,8 @@ func (l *loop) sleep() time.Duration {
 
 // catchUp looks at all that the cache has come to show.
 func (l *loop) catchUp() {
-	keys := l.m.changed.Take() // first: of each of them the store has told the deletion before
-	for _, d := range l.m.deleted.Take() {
+	keys := l.m.changed.Drain() // first: of each of them the store has told the deletion before
+	for _, d := range l.m.deleted.Drain() {
 		l.source.witness.see(d)
 	}
 	l.observeAll(keys)

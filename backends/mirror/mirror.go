@@ -24,7 +24,7 @@ type Mirror struct {
 	log      zerolog.Logger // of what may befall thousands of objects at once: logBurst lines in logPeriod
 	inbox    chan func(*loop)
 	changed  *keyset.Set[stream.ResourceKey]
-	deleted  *asked.Told
+	deleted  *asked.DeletionQueue
 	results  chan worker.Outcome
 	settings *settings
 	done     chan struct{} // closed when Run returns
@@ -41,7 +41,7 @@ func New(cfg Config) (*Mirror, error) {
 	case cfg.Store == nil || cfg.Metrics == nil || cfg.Tracer == nil:
 		return nil, errors.New("mirror: store, metrics and tracer are required")
 	}
-	cfg, err := cfg.withDefaults()
+	cfg, err := withDefaults(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func New(cfg Config) (*Mirror, error) {
 		log:      cfg.Log.Sample(&zerolog.BurstSampler{Burst: logBurst, Period: logPeriod}),
 		inbox:    make(chan func(*loop)),
 		changed:  keyset.New[stream.ResourceKey](),
-		deleted:  &asked.Told{},
+		deleted:  &asked.DeletionQueue{},
 		results:  make(chan worker.Outcome),
 		settings: &settings{news: notify.NewSignal()},
 		done:     make(chan struct{}),
@@ -124,14 +124,14 @@ func (m *Mirror) Announce(h stream.History) {
 	m.settings.notify()
 }
 
-// Doubt has the history checked again on the hub. It does not block.
-func (m *Mirror) Doubt() {
+// RecheckHistory has the history checked again on the hub. It does not block.
+func (m *Mirror) RecheckHistory() {
 	m.settings.recheck.Store(true)
 	m.settings.notify()
 }
 
 // Accept takes at their word the absences that Stats.Withheld names with this id,
-// now or once it does, and once: see Stats.Spent. It does not block; the last call counts.
+// now or once it does, and once: see Stats.AcceptUsed. It does not block; the last call counts.
 func (m *Mirror) Accept(id string) {
 	if told := m.settings.accept.Load(); told == nil || *told != id { // else it may be used already
 		m.settings.accept.Store(&id)

@@ -77,8 +77,8 @@ func pipe(ctx context.Context) (hub, spoke conn) {
 	return conn{in: up, out: down, ended: ctx.Done()}, conn{in: down, out: up, ended: ctx.Done()}
 }
 
-// rig is a hub and a spoke in a synctest bubble.
-type rig struct {
+// pair is a hub and a spoke in a synctest bubble.
+type pair struct {
 	t          *testing.T
 	hub, spoke end
 	cancel     context.CancelCauseFunc
@@ -120,13 +120,13 @@ type options struct {
 	former      []string         // hubs that the spoke had before, which this one does not inherit yet
 }
 
-// newRig starts both sides. They end with the test.
-func newRig(t *testing.T, o options) *rig {
+// newPair starts both sides. They end with the test.
+func newPair(t *testing.T, o options) *pair {
 	t.Helper()
 	if o.mode == 0 {
 		o.mode = stream.Managed
 	}
-	r := &rig{t: t, options: o}
+	r := &pair{t: t, options: o}
 	r.ctx, r.cancel = context.WithCancelCause(t.Context())
 	hub, spoke := o.stores[0], o.stores[1]
 	if o.adopt != nil { // what was found is kept in Secrets
@@ -170,7 +170,7 @@ func opened(t *testing.T, hub *memory.Store, names ...string) *memory.Store {
 	return hub
 }
 
-func (r *rig) start(side stream.Side, mode stream.Mode, namespace string, store *memory.Store, o options) end {
+func (r *pair) start(side stream.Side, mode stream.Mode, namespace string, store *memory.Store, o options) end {
 	r.t.Helper()
 	agent, err := identity.ParseAgentName("edge-1")
 	if err != nil {
@@ -219,7 +219,7 @@ func (r *rig) start(side stream.Side, mode stream.Mode, namespace string, store 
 
 // connect opens a connection and returns what ends it, and what both calls of
 // Serve return.
-func (r *rig) connect() (cut context.CancelFunc, served <-chan error) {
+func (r *pair) connect() (cut context.CancelFunc, served <-chan error) {
 	r.t.Helper()
 	ctx, cut := context.WithCancel(r.ctx)
 	hub, spoke := pipe(ctx)
@@ -241,7 +241,7 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func (r *rig) create(e end, name string, meta, rest m) {
+func (r *pair) create(e end, name string, meta, rest m) {
 	r.t.Helper()
 	metadata := m{"name": name, "namespace": e.namespace}
 	maps.Copy(metadata, meta)
@@ -253,14 +253,14 @@ func (r *rig) create(e end, name string, meta, rest m) {
 }
 
 // update changes an object as a person would.
-func (r *rig) update(e end, name string, change func(m)) {
+func (r *pair) update(e end, name string, change func(m)) {
 	r.t.Helper()
 	r.updateKey(e.store, e.key(name), change)
 }
 
 // updateKey reads, changes and writes, and does so again when the object was written
 // in between, as every client of the API does.
-func (r *rig) updateKey(store backends.Store, key stream.ResourceKey, change func(m)) {
+func (r *pair) updateKey(store backends.Store, key stream.ResourceKey, change func(m)) {
 	r.t.Helper()
 	for {
 		o, err := store.Read(r.ctx, key)
@@ -278,7 +278,7 @@ func (r *rig) updateKey(store backends.Store, key stream.ResourceKey, change fun
 	}
 }
 
-func (r *rig) remove(e end, name string) {
+func (r *pair) remove(e end, name string) {
 	r.t.Helper()
 	if err := e.store.Delete(r.ctx, e.key(name), backends.Preconditions{}); err != nil {
 		r.t.Fatal(err)
@@ -286,7 +286,7 @@ func (r *rig) remove(e end, name string) {
 }
 
 // get returns an object; nil when there is none.
-func (r *rig) get(e end, name string) m {
+func (r *pair) get(e end, name string) m {
 	r.t.Helper()
 	o, err := e.store.Read(r.ctx, e.key(name))
 	switch {
@@ -298,7 +298,7 @@ func (r *rig) get(e end, name string) m {
 	return parse(r.t, o)
 }
 
-func (r *rig) stats(e end) mirror.Stats {
+func (r *pair) stats(e end) mirror.Stats {
 	r.t.Helper()
 	s, err := e.Stats(r.ctx)
 	if err != nil {
@@ -356,7 +356,7 @@ func messageOf(app m, condition string) string {
 
 func TestCreateEditAndRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		r.connect()
 		r.create(r.hub, "a", m{"labels": m{"team": "x"}}, spec("one"))
 		pass(time.Millisecond)
@@ -401,7 +401,7 @@ func TestCreateEditAndRelease(t *testing.T) {
 
 func TestCascadeComesToAnEndOnBothSides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		r.connect()
 		r.create(r.hub, "a", m{"finalizers": []any{cascade}}, spec("one"))
 		pass(time.Millisecond)
@@ -428,7 +428,7 @@ func TestCascadeComesToAnEndOnBothSides(t *testing.T) {
 
 func TestRefusalIsShownAndDelaysNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{spoke: memory.Config{MaxObjectBytes: 4096}})
+		r := newPair(t, options{spoke: memory.Config{MaxObjectBytes: 4096}})
 		r.connect()
 		r.create(r.hub, "large", nil, spec("small at first"))
 		pass(time.Millisecond)
@@ -469,7 +469,7 @@ func TestRefusalIsShownAndDelaysNothingElse(t *testing.T) {
 // no object on the hub that could say so.
 func TestRefusalOfOursIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{mode: stream.Autonomous, hub: memory.Config{MaxObjectBytes: 4096}})
+		r := newPair(t, options{mode: stream.Autonomous, hub: memory.Config{MaxObjectBytes: 4096}})
 		r.connect()
 		path := func(bytes int) m {
 			return m{"spec": m{"project": "web", "destination": m{}, "source": m{"path": strings.Repeat("x", bytes)}}}
@@ -498,7 +498,7 @@ func TestRefusalOfOursIsShown(t *testing.T) {
 }
 
 // complete stands in for Argo CD's controller on the spoke.
-func (r *rig) complete(name string) {
+func (r *pair) complete(name string) {
 	r.t.Helper()
 	r.update(r.spoke, name, func(app m) {
 		app["status"] = m{"operationState": m{
@@ -510,7 +510,7 @@ func (r *rig) complete(name string) {
 
 func TestCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		r.create(r.hub, "a", nil, spec("one"))
 		r.update(r.hub, "a", func(app m) { app["operation"] = m{"sync": m{"revision": "HEAD"}} })
 		pass(time.Second)
@@ -559,7 +559,7 @@ func TestCommand(t *testing.T) {
 // spoke's own operation after it: the hub must not wait for ever.
 func TestCommandThatEndsUnseen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		cut, _ := r.connect()
 		r.create(r.hub, "a", nil, spec("one"))
 		pass(time.Second)
@@ -588,7 +588,7 @@ func TestCommandThatEndsUnseen(t *testing.T) {
 func TestCommandIsSentOnceTheSpokeReportsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lost atomic.Int64
-		r := newRig(t, options{spoke: memory.Config{Lag: true, LostReply: func(op memory.Op, _ stream.ResourceKey) error {
+		r := newPair(t, options{spoke: memory.Config{Lag: true, LostReply: func(op memory.Op, _ stream.ResourceKey) error {
 			if op == memory.OpCreate && lost.Add(1) == 1 {
 				return stream.ErrUnavailable
 			}
@@ -614,7 +614,7 @@ func TestCommandIsSentOnceTheSpokeReportsByItself(t *testing.T) {
 func TestNewerConnectionTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int64
-		r := newRig(t, options{spoke: memory.Config{Fault: func(op memory.Op, _ stream.ResourceKey) error {
+		r := newPair(t, options{spoke: memory.Config{Fault: func(op memory.Op, _ stream.ResourceKey) error {
 			if op != memory.OpRead {
 				writes.Add(1)
 			}
@@ -657,7 +657,7 @@ func TestNewerConnectionTakesOver(t *testing.T) {
 // not, virtual time would stand still.
 func TestPeerThatStopsReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		r.create(r.hub, "a", nil, spec("one"))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended, end := context.WithCancel(t.Context())
@@ -685,7 +685,7 @@ func TestPeerThatStopsReading(t *testing.T) {
 
 func TestSilentPeerIsTakenForGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		mute := conn{in: make(chan stream.Message), out: make(chan stream.Message), ended: ctx.Done()}
@@ -699,7 +699,7 @@ func TestSilentPeerIsTakenForGone(t *testing.T) {
 
 func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		r.create(r.hub, "a", nil, spec("one"))
 		r.hub.Pause(true)
 		r.connect()
@@ -730,7 +730,7 @@ func TestHold(t *testing.T) {
 func TestNothingIsRememberedOfObjectsThatAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var faulty atomic.Bool
-		r := newRig(t, options{
+		r := newPair(t, options{
 			spoke: memory.Config{MaxObjectBytes: 4096},
 			hub: memory.Config{Fault: func(op memory.Op, key stream.ResourceKey) error {
 				if faulty.Load() && op == memory.OpUpdate && key.Name == "failing" {
@@ -804,7 +804,7 @@ func TestUpkeepThatFailsIsTriedAgainLater(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var failing atomic.Bool
 				var calls atomic.Int64
-				r := newRig(t, options{hub: memory.Config{Fault: func(op memory.Op, _ stream.ResourceKey) error {
+				r := newPair(t, options{hub: memory.Config{Fault: func(op memory.Op, _ stream.ResourceKey) error {
 					if op != memory.OpUpdate || !failing.Load() {
 						return nil
 					}
@@ -841,7 +841,7 @@ func TestStartLooksAtTheStore(t *testing.T) {
 		app := text(t, m{
 			"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": m{"name": "a", "namespace": "edge-1"}, "spec": spec("one")["spec"],
 		})
-		r := newRig(t, options{subscribe: silent, before: func(hub, _ *memory.Store) {
+		r := newPair(t, options{subscribe: silent, before: func(hub, _ *memory.Store) {
 			if _, err := hub.Create(t.Context(), end{namespace: "edge-1"}.key("a"), app); err != nil {
 				t.Fatal(err)
 			}
@@ -859,7 +859,7 @@ func TestStartLooksAtTheStore(t *testing.T) {
 
 func TestAutonomousMirrorIsMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{mode: stream.Autonomous})
+		r := newPair(t, options{mode: stream.Autonomous})
 		r.connect()
 		r.create(r.spoke, "a", m{"finalizers": []any{cascade}}, m{"spec": m{"project": "web", "destination": m{"server": "https://kubernetes.default.svc"}}})
 		pass(time.Second)
@@ -883,7 +883,7 @@ func TestAutonomousMirrorIsMadeAnew(t *testing.T) {
 
 func TestServeAfterTheEndOfRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		cut, served := r.connect()
 		defer cut()
 		r.cancel(nil)

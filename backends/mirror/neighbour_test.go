@@ -19,9 +19,9 @@ import (
 func TestTwoAgentsOnOneCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spoke := memory.New(memory.Config{})
-		rigs := map[string]*rig{}
+		rigs := map[string]*pair{}
 		for _, name := range []string{"edge-1", "edge-2"} {
-			rigs[name] = newRig(t, options{
+			rigs[name] = newPair(t, options{
 				stores: [2]*memory.Store{opened(t, memory.New(memory.Config{}), "default"), spoke},
 				configure: func(side stream.Side, cfg *mirror.Config) {
 					cfg.Rules.Agent = kit.Agent(t, name)
@@ -71,9 +71,9 @@ func TestTwoAgentsOnOneCluster(t *testing.T) {
 func TestAutonomousBesideManaged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spoke := memory.New(memory.Config{})
-		rigs := map[stream.Mode]*rig{}
+		rigs := map[stream.Mode]*pair{}
 		for mode, name := range map[stream.Mode]string{stream.Managed: "edge-1", stream.Autonomous: "edge-2"} {
-			rigs[mode] = newRig(t, options{
+			rigs[mode] = newPair(t, options{
 				mode:   mode,
 				stores: [2]*memory.Store{opened(t, memory.New(memory.Config{}), "default"), spoke},
 				configure: func(side stream.Side, cfg *mirror.Config) {
@@ -127,7 +127,7 @@ func TestAnotherHubInherits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := &hubHistory{}
-				r := newRig(t, options{configure: h.configure})
+				r := newPair(t, options{configure: h.configure})
 				cascades := watchCascades(t, r.spoke.store)
 				for _, name := range []string{"both", "lacking"} {
 					r.create(r.spoke, name, m{"annotations": m{

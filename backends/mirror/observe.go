@@ -11,7 +11,7 @@ func (l *loop) observeStore() {
 	for _, o := range l.env.cfg.Store.List(stream.AppProject, l.rules.Namespace) {
 		l.observe(o.Key)
 	}
-	if l.rules.Gated() { // what they scope is asked of Applications
+	if l.rules.NeedsAdmission() { // what they scope is asked of Applications
 		for _, o := range l.env.cfg.Store.List(stream.Secret, l.rules.Namespace) {
 			l.source.projects.admit(o.Key, l.view.Current(o.Key))
 		}
@@ -41,7 +41,7 @@ func (l *loop) observeAgain(key stream.ResourceKey, last *object.Object) {
 	if l.jobs.Running(key) {
 		return // what is seen in the middle of a write misleads; finish looks again
 	}
-	current := l.view.CurrentAgain(key, last)
+	current := l.view.CurrentReusing(key, last)
 	l.inbox.updateWeight(key, current)
 	if l.source.witness.undecided(key, current) {
 		return
@@ -50,21 +50,21 @@ func (l *loop) observeAgain(key stream.ResourceKey, last *object.Object) {
 	l.source.projects.admit(key, current)
 	l.answers.arrived(key, current)
 	for _, entry := range entries {
-		l.answers.noteLacking(entry, current)
+		l.answers.updateMissingRoles(entry, current)
 		if l.answers.refused.Freed(entry, current) {
 			l.step(link.Retry{Key: entry})
 		}
 		if l.rules.Sources(entry.Collection) {
 			l.source.desire(entry, key, current)
 		} else {
-			l.inbox.holds(entry, current)
+			l.inbox.reportStored(entry, current)
 		}
 	}
 	if current == nil {
 		l.forget(key)
 		return
 	}
-	l.answers.noteWarning(key, *current)
+	l.answers.updateWarned(key, *current)
 	l.commands.shows(key, *current)
 	if l.work.later.Waits(key) {
 		return
@@ -83,7 +83,7 @@ func (l *loop) forget(key stream.ResourceKey) {
 	delete(l.commands.answered, key)
 	delete(l.answers.warned, key)
 	delete(l.commands.asked, key)
-	delete(l.source.removals.kept, key)
+	delete(l.source.removals.orphaning, key)
 	l.source.witness.proofs.Forget(key)
 	for _, entry := range l.rules.Keys(key) {
 		delete(l.answers.refusals, entry)

@@ -15,16 +15,16 @@ import (
 // later event of the same one, has overtaken: after a restore of the hub it would write
 // what the hub had before, long after the hub has told what it has now.
 func TestNoAttemptWithWhatIsObsolete(t *testing.T) {
-	for name, say := range map[string]func(r *rig, a *attacker, newer stream.Batch){
-		"a newer event":      func(_ *rig, a *attacker, newer stream.Batch) { a.say(newer) },
-		"a newer connection": func(r *rig, _ *attacker, newer stream.Batch) { r.attack(r.spoke).say(newer) },
+	for name, say := range map[string]func(r *pair, a *attacker, newer stream.Batch){
+		"a newer event":      func(_ *pair, a *attacker, newer stream.Batch) { a.say(newer) },
+		"a newer connection": func(r *pair, _ *attacker, newer stream.Batch) { r.attack(r.spoke).say(newer) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				free := make(chan struct{})
 				var attempts atomic.Int64
 				var written []string // by one worker
-				r := newRig(t, options{spoke: memory.Config{
+				r := newPair(t, options{spoke: memory.Config{
 					Fault: func(op memory.Op, _ stream.ResourceKey) error {
 						if op == memory.OpCreate && attempts.Add(1) == 1 {
 							<-free

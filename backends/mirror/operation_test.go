@@ -10,7 +10,7 @@ import (
 
 // begin stands in for Argo CD's controller on the spoke that takes an operation up.
 // The time of a synctest bubble begins with the year 2000.
-func (r *rig) begin(name string) {
+func (r *pair) begin(name string) {
 	r.t.Helper()
 	r.update(r.spoke, name, func(app m) {
 		app["status"] = m{"operationState": m{"operation": app["operation"], "phase": "Running", "startedAt": "1999-12-31T23:59:59Z"}}
@@ -18,7 +18,7 @@ func (r *rig) begin(name string) {
 }
 
 // end stands in for the controller that ends an operation as it was asked to.
-func (r *rig) end(name string) {
+func (r *pair) end(name string) {
 	r.t.Helper()
 	r.update(r.spoke, name, func(app m) {
 		state := at(app, "status", "operationState").(m)
@@ -28,7 +28,7 @@ func (r *rig) end(name string) {
 }
 
 // terminate does what argocd-server does.
-func (r *rig) terminate(e end, name string) {
+func (r *pair) terminate(e end, name string) {
 	r.t.Helper()
 	r.update(e, name, func(app m) {
 		if app["operation"] == nil || at(app, "status", "operationState") == nil {
@@ -38,14 +38,14 @@ func (r *rig) terminate(e end, name string) {
 	})
 }
 
-func (r *rig) phase(e end, name string) any {
+func (r *pair) phase(e end, name string) any {
 	r.t.Helper()
 	return at(r.get(e, name), "status", "operationState", "phase")
 }
 
 func TestTerminate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		r.connect()
 		r.create(r.hub, "a", nil, m{"spec": spec("one")["spec"], "operation": m{"sync": m{}}})
 		pass(time.Second)
@@ -81,7 +81,7 @@ func TestTerminate(t *testing.T) {
 // arrives: it is in doubt, so only the spoke can tell that it will never run.
 func TestTerminateBeforeTheSpokeTookIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		cut, _ := r.connect()
 		r.create(r.hub, "a", nil, spec("one"))
 		pass(time.Second)
@@ -119,7 +119,7 @@ func TestTerminateBeforeTheSpokeTookIt(t *testing.T) {
 
 func TestOperationBornOnTheSpoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		cut, _ := r.connect()
 		r.create(r.hub, "a", nil, spec("one"))
 		pass(time.Second)
@@ -172,7 +172,7 @@ func TestOperationBornOnTheSpoke(t *testing.T) {
 // is shown: once that has left the hub, the command waits for it on the spoke.
 func TestSyncWhileTheSpokeIsBusyAndAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		cut, _ := r.connect()
 		r.create(r.hub, "a", nil, spec("one"))
 		pass(time.Second)
@@ -215,7 +215,7 @@ func TestSyncWhileTheSpokeIsBusyAndAway(t *testing.T) {
 func TestRefreshAndHydrate(t *testing.T) {
 	const refresh, hydrate = "argocd.argoproj.io/refresh", "argocd.argoproj.io/hydrate"
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		r.connect()
 		app := spec("one")
 		app["spec"].(m)["sourceHydrator"] = m{"drySource": m{"path": "dry"}}

@@ -17,16 +17,16 @@ import (
 // statuses that may wait.
 type outbox struct {
 	*shared
-	// contentCache is content of what is about to be sent, and madeBytes the size of its data.
+	// contentCache is content of what is about to be sent, and cachedBytes the size of its data.
 	contentCache  map[stream.EntryKey]cachedContent
-	madeBytes     int
+	cachedBytes   int
 	sentTraces    map[stream.EntryKey]string // trace parents of what is sent
 	appliedTraces map[stream.ResourceKey]effect
-	// pulses are what was last told of statuses, quiet the entries of which a newer
-	// one is held back, until quietEnd.
-	pulses   map[stream.EntryKey]statuses.Pulse
-	delayed  []stream.EntryKey
-	quietEnd time.Time
+	// statusDigests are what was last told of statuses, delayed the entries of which a newer
+	// one is held back, until delayEnd.
+	statusDigests map[stream.EntryKey]statuses.StatusDigest
+	delayed       []stream.EntryKey
+	delayEnd      time.Time
 }
 
 // traceCause starts the trace of a change, or goes on with the one that made it.
@@ -53,32 +53,32 @@ type cachedContent struct {
 // What is kept of content between the look at an object and its being sent. More
 // is made again.
 const (
-	maxMade      = 1024
-	maxMadeBytes = 4 << 20
+	maxCached      = 1024
+	maxCachedBytes = 4 << 20
 )
 
 // put keeps the content of an entry that changed, if there is room.
 func (ou *outbox) put(entry stream.EntryKey, current *object.Object, content link.Content) {
 	ou.drop(entry)
 	if ou.session == nil || current == nil || content.Data == nil ||
-		len(ou.contentCache) == maxMade || ou.madeBytes+len(content.Data) > maxMadeBytes {
+		len(ou.contentCache) == maxCached || ou.cachedBytes+len(content.Data) > maxCachedBytes {
 		return
 	}
 	ou.contentCache[entry] = cachedContent{object: current.Meta("resourceVersion"), content: content}
-	ou.madeBytes += len(content.Data)
+	ou.cachedBytes += len(content.Data)
 }
 
 func (ou *outbox) drop(entry stream.EntryKey) {
 	if m, ok := ou.contentCache[entry]; ok {
-		ou.madeBytes -= len(m.content.Data)
+		ou.cachedBytes -= len(m.content.Data)
 		delete(ou.contentCache, entry)
 	}
 }
 
-// unkeepAll forgets all content that is kept.
-func (ou *outbox) unkeepAll() {
+// dropAll forgets all content.
+func (ou *outbox) dropAll() {
 	clear(ou.contentCache)
-	ou.madeBytes = 0
+	ou.cachedBytes = 0
 }
 
 // get returns what is kept of an entry, once, unless its object has changed.
@@ -98,52 +98,52 @@ type effect struct {
 	at      time.Time
 }
 
-// holdBack reports whether content, which is of current, may wait, and then sees to it that the entry is
+// delay reports whether content, which is of current, may wait, and then sees to it that the entry is
 // looked at again in time. What is told then is decided from the state of that
 // moment. All that is held back leaves at once, in few batches.
-func (ou *outbox) holdBack(entry stream.EntryKey, current *object.Object, content link.Content) bool {
+func (ou *outbox) delay(entry stream.EntryKey, current *object.Object, content link.Content) bool {
 	told := ou.link.Desired(entry)
 	switch {
 	case !statuses.CarriesStatus(entry.Collection) || ou.env.cfg.StatusDelay < 0:
 		return false
 	case content.Version.Absent():
-		delete(ou.pulses, entry)
+		delete(ou.statusDigests, entry)
 		return false
 	}
-	last, known := ou.pulses[entry]
+	last, known := ou.statusDigests[entry]
 	if known && told == content.Version {
 		return false
 	}
-	next := ou.rules.Pulse(entry.Collection, *current, content)
+	next := ou.rules.StatusDigest(entry.Collection, *current, content)
 	if !known || last.Content != told.Hash || !statuses.MayWait(last, next) {
-		next.Waits = last.Waits
-		ou.pulses[entry] = next
+		next.Delayed = last.Delayed
+		ou.statusDigests[entry] = next
 		return false
 	}
 	if statuses.Thinned(last, next) {
 		ou.env.cfg.Metrics.Delayed.Inc()
 		return true
 	}
-	if !last.Waits {
+	if !last.Delayed {
 		if len(ou.delayed) == 0 {
-			ou.quietEnd = time.Now().Add(ou.env.cfg.StatusDelay)
-			ou.scheduleLook(ou.quietEnd)
+			ou.delayEnd = time.Now().Add(ou.env.cfg.StatusDelay)
+			ou.scheduleLook(ou.delayEnd)
 		}
 		ou.delayed = append(ou.delayed, entry)
-		last.Waits = true
-		ou.pulses[entry] = last
+		last.Delayed = true
+		ou.statusDigests[entry] = last
 	}
 	ou.env.cfg.Metrics.Delayed.Inc()
 	return true
 }
 
-// statusDigests notes what the link takes by itself of an entry: it may be newer than what
+// updateStatusDigest notes what the link takes by itself of an entry: it may be newer than what
 // it was told of.
-func (ou *outbox) statusDigests(entry stream.EntryKey, current *object.Object, content link.Content) {
-	if last, known := ou.pulses[entry]; known && ou.link.Desired(entry) != content.Version {
-		next := ou.rules.Pulse(entry.Collection, *current, content)
-		next.Waits = last.Waits
-		ou.pulses[entry] = next
+func (ou *outbox) updateStatusDigest(entry stream.EntryKey, current *object.Object, content link.Content) {
+	if last, known := ou.statusDigests[entry]; known && ou.link.Desired(entry) != content.Version {
+		next := ou.rules.StatusDigest(entry.Collection, *current, content)
+		next.Delayed = last.Delayed
+		ou.statusDigests[entry] = next
 	}
 }
 
@@ -152,14 +152,14 @@ func (ou *outbox) flushDelayed() {
 	switch {
 	case len(ou.delayed) == 0:
 		return
-	case time.Now().Before(ou.quietEnd):
-		ou.scheduleLook(ou.quietEnd)
+	case time.Now().Before(ou.delayEnd):
+		ou.scheduleLook(ou.delayEnd)
 		return
 	}
 	entries := ou.delayed
 	ou.delayed = nil
 	for _, entry := range entries {
-		delete(ou.pulses, entry) // without one nothing is held back
+		delete(ou.statusDigests, entry) // without one nothing is held back
 		if key, ok := ou.rules.Local(entry); ok {
 			ou.observe(key)
 		}

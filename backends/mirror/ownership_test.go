@@ -25,7 +25,7 @@ func TestRecreatedUnderTheSameName(t *testing.T) {
 		for policy, anew := range map[string]bool{"": false, "upsert": false, "recreate": true} {
 			t.Run(mode.String()+" "+policy, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := newRig(t, options{mode: mode})
+					r := newPair(t, options{mode: mode})
 					owner, other := r.hub, r.spoke
 					if mode == stream.Autonomous {
 						owner, other = r.spoke, r.hub
@@ -98,7 +98,7 @@ func TestOwnership(t *testing.T) {
 		for _, kind := range []stream.Kind{stream.Application, stream.AppProject} {
 			t.Run(mode.String()+" "+string(kind), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := newRig(t, options{mode: mode})
+					r := newPair(t, options{mode: mode})
 					owner, other := r.hub, r.spoke
 					name := "p"
 					if mode == stream.Autonomous {
@@ -184,7 +184,7 @@ func TestOwnership(t *testing.T) {
 // told to the hub, and the Application comes back.
 func TestDeletedOnTheSpokeWithItsWorkloads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		cut, _ := r.connect()
 		r.create(r.hub, "a", nil, spec("one"))
 		pass(time.Second)
@@ -219,7 +219,7 @@ func TestAdoption(t *testing.T) {
 	for _, kind := range []stream.Kind{stream.Application, stream.AppProject} {
 		t.Run(string(kind), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{adopt: []string{"*/a"}, projects: []string{"hub"}})
+				r := newPair(t, options{adopt: []string{"*/a"}, projects: []string{"hub"}})
 				content := m{"sourceNamespaces": []any{"*"}, "destinations": []any{m{"name": "*", "namespace": "*"}}}
 				here := stream.ResourceKey{Kind: kind, Namespace: "argocd", Name: "a"}
 				there := here
@@ -255,7 +255,7 @@ func TestAdoption(t *testing.T) {
 
 // thing is one object of a store.
 type thing struct {
-	r     *rig
+	r     *pair
 	store *memory.Store
 	key   stream.ResourceKey
 }
@@ -303,9 +303,9 @@ func (o thing) remove() {
 // has been refused.
 func TestWhatStoodInTheWayGoes(t *testing.T) {
 	for _, mode := range []stream.Mode{stream.Managed, stream.Autonomous} {
-		for what, ends := range map[string]func(r *rig, where end){
-			"is deleted": func(r *rig, where end) { r.remove(where, "a") },
-			"may be adopted": func(r *rig, where end) {
+		for what, ends := range map[string]func(r *pair, where end){
+			"is deleted": func(r *pair, where end) { r.remove(where, "a") },
+			"may be adopted": func(r *pair, where end) {
 				r.update(where, "a", func(app m) {
 					app["metadata"].(m)["annotations"] = m{"argocd.argoproj.io/adoption-policy": "always"}
 				})
@@ -313,7 +313,7 @@ func TestWhatStoodInTheWayGoes(t *testing.T) {
 		} {
 			t.Run(mode.String()+", it "+what, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := newRig(t, options{mode: mode, adopt: []string{"application/b"}})
+					r := newPair(t, options{mode: mode, adopt: []string{"application/b"}})
 					owner, other := r.hub, r.spoke
 					if mode == stream.Autonomous {
 						owner, other = r.spoke, r.hub

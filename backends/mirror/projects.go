@@ -18,11 +18,11 @@ import (
 // the agent needs.
 type projects struct {
 	*shared
-	// gates say which Applications of the hub their AppProjects admit.
-	gates admission.Gates
-	// needs says which Secrets of repositories are for the agent, and unselected that
+	// namedProjects say which Applications of the hub the AppProjects that they name admit.
+	namedProjects admission.NamedProjects
+	// repositoryNeeds says which Secrets of repositories are for the agent, and unselected that
 	// it has changed since they were looked at.
-	needs needs.Needs
+	repositoryNeeds needs.Needs
 	// uses says which Applications name an AppProject, and revisited for which projects
 	// that has changed since they were looked at.
 	uses needs.Uses
@@ -42,10 +42,10 @@ type projects struct {
 // an Application leaves it.
 
 // admission is what an AppProject of the hub admits now. While all that name a changed
-// project wait to be looked at again, made keeps what it admitted before.
+// project wait to be looked at again, Admissions keeps what it admitted before.
 func (p *projects) admission(project string) admission.Admission {
-	a, made := p.gates.Made[project]
-	if made && !p.gates.Stale[project] {
+	a, made := p.namedProjects.Admissions[project]
+	if made && !p.namedProjects.Stale[project] {
 		return a
 	}
 	key := stream.ResourceKey{Kind: stream.AppProject, Namespace: p.rules.Namespace, Name: project}
@@ -54,12 +54,12 @@ func (p *projects) admission(project string) admission.Admission {
 		merged := p.virtual(*current)
 		current = &merged
 	}
-	a = admission.Of(project, current, p.gates.Repositories(project))
+	a = admission.Of(project, current, p.namedProjects.Repositories(project))
 	if p.globals.Err != nil {
 		a.Unknown = p.globals.Err.Error()
 	}
-	if !p.gates.Stale[project] {
-		p.gates.Made[project] = a
+	if !p.namedProjects.Stale[project] {
+		p.namedProjects.Admissions[project] = a
 	}
 	return a
 }
@@ -67,39 +67,39 @@ func (p *projects) admission(project string) admission.Admission {
 // admit notes which project an Application of the hub names, and whether that admits it.
 func (p *projects) admit(key stream.ResourceKey, current *object.Object) {
 	switch {
-	case !p.rules.Gated():
+	case !p.rules.NeedsAdmission():
 	case key.Kind == stream.AppProject:
-		p.gates.Doubt(key.Name)
+		p.namedProjects.MarkStale(key.Name)
 	case key.Kind == stream.Secret:
-		p.gates.Scope(key, current)
+		p.namedProjects.Scope(key, current)
 	case key.Kind != stream.Application:
 	case current == nil || p.rules.SourceUID(*current) == "" || p.rules.Unsendable(*current) != "":
-		p.gates.Name(key, "")
+		p.namedProjects.Name(key, "")
 	default:
 		project := object.ProjectOf(current.Child("spec"))
-		p.gates.Name(key, project)
+		p.namedProjects.Name(key, project)
 		if why := p.rules.Bars(p.admission(project), *current); why != "" {
-			p.gates.Barred[key] = why
+			p.namedProjects.Barred[key] = why
 		} else {
-			delete(p.gates.Barred, key)
+			delete(p.namedProjects.Barred, key)
 		}
 	}
 }
 
-// regate looks again at the Applications of projects that admit something else now.
-func (p *projects) regate() {
-	for _, project := range slices.Sorted(maps.Keys(p.gates.Stale)) {
-		before := p.gates.Made[project]
-		delete(p.gates.Made, project)
-		delete(p.gates.Stale, project)
+// readmit looks again at the Applications of projects that admit something else now.
+func (p *projects) readmit() {
+	for _, project := range slices.Sorted(maps.Keys(p.namedProjects.Stale)) {
+		before := p.namedProjects.Admissions[project]
+		delete(p.namedProjects.Admissions, project)
+		delete(p.namedProjects.Stale, project)
 		if !p.admission(project).Same(before) {
-			p.lookAtApplications(maps.Keys(p.gates.Named[project]))
+			p.observeApplications(maps.Keys(p.namedProjects.Applications[project]))
 		}
 	}
 }
 
-// lookAtApplications observes Applications in order.
-func (p *projects) lookAtApplications(apps iter.Seq[stream.ResourceKey]) {
+// observeApplications observes Applications in order.
+func (p *projects) observeApplications(apps iter.Seq[stream.ResourceKey]) {
 	for _, app := range slices.SortedFunc(apps, func(a, b stream.ResourceKey) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	}) {
@@ -111,14 +111,14 @@ func (p *projects) lookAtApplications(apps iter.Seq[stream.ResourceKey]) {
 // project does not admit it any more. Who asks for its end, or that the spoke does not have
 // it, gets that.
 func (p *projects) barredStays(key stream.ResourceKey, current object.Object) bool {
-	return p.gates.Barred[key] != "" && !current.Deleting() && current.Label(object.IgnoreSyncKey) != "true"
+	return p.namedProjects.Barred[key] != "" && !current.Deleting() && current.Label(object.IgnoreSyncKey) != "true"
 }
 
 // passes reports whether content of an Application, or a command for it, may leave the
 // hub. What announces its own end always does.
 func (p *projects) passes(entry stream.EntryKey, key stream.ResourceKey, leaving bool) bool {
 	return entry.Collection != stream.Applications && entry.Collection != stream.Commands || leaving ||
-		p.gates.Barred[key] == ""
+		p.namedProjects.Barred[key] == ""
 }
 
 // Global projects of Argo CD restrain, and open, all projects with certain labels. Its
@@ -147,7 +147,7 @@ func (p *projects) readGlobals() (changed bool) {
 	switch {
 	case next.Err != nil:
 		p.env.cfg.Log.Warn().Err(next.Err).
-			Msg("cannot read the global projects; AppProjects and repository Secrets on the spoke stay unchanged until it can")
+			Msg("cannot read the global projects; AppProjects and repository Secrets on the spoke stay unchanged until this succeeds")
 	case p.globals.Err != nil:
 		p.env.cfg.Log.Info().Msg("global projects can be read again")
 	}
@@ -155,9 +155,9 @@ func (p *projects) readGlobals() (changed bool) {
 	return true
 }
 
-// lookAtGlobals notes that all projects are to be looked at again when what is merged
+// checkGlobals notes that all projects are to be looked at again when what is merged
 // into them has changed.
-func (p *projects) lookAtGlobals(key stream.ResourceKey) {
+func (p *projects) checkGlobals(key stream.ResourceKey) {
 	switch {
 	case key.Kind == stream.ConfigMap && key.Name == admission.SettingsName && key.Namespace == p.rules.Namespace:
 		p.unmerged = p.readGlobals() || p.unmerged
@@ -185,8 +185,8 @@ func (p *projects) virtual(project object.Object) object.Object {
 	}))
 }
 
-// untold is how people learn, as of a refusal, that the global projects cannot be told.
-func (p *projects) untold() (entry stream.EntryKey, refusal stream.Refusal, is bool) {
+// globalsRefusal is how people learn, as of a refusal, that the global projects cannot be told.
+func (p *projects) globalsRefusal() (entry stream.EntryKey, refusal stream.Refusal, is bool) {
 	if p.globals.Err == nil {
 		return entry, refusal, false
 	}
@@ -197,7 +197,7 @@ func (p *projects) untold() (entry stream.EntryKey, refusal stream.Refusal, is b
 
 // Argo CD needs the AppProject of an Application to delete it, and what it may delete is
 // what the project permits. So a project does not leave a spoke before the Applications
-// that name it: see projects.stay for the hub, and stays and permitsNothing for the spoke.
+// that name it: see projects.retained for the hub, and stays and permitsNothing for the spoke.
 
 // users notes the AppProject that an Application names, and lets those be looked at again
 // for which that makes a difference.
@@ -206,7 +206,7 @@ func (p *projects) users(entry stream.EntryKey, current *object.Object, content 
 	if current != nil && !content.Version.Absent() {
 		project = object.ProjectOf(current.Child("spec"))
 	}
-	p.revisited = append(p.revisited, p.uses.Note(entry.Namespace+"/"+entry.Name, project, content.Leaving)...)
+	p.revisited = append(p.revisited, p.uses.Set(entry.Namespace+"/"+entry.Name, project, content.Leaving)...)
 }
 
 // revisit looks again at AppProjects whose users have changed.
@@ -239,12 +239,12 @@ func (p *projects) retained(entry stream.EntryKey, current *object.Object) (cont
 		!p.rules.Shares(entry.Name) {
 		return link.Content{}, false
 	}
-	held, users := p.link.Believed(entry), p.uses.Of(entry.Name)
+	believed, users := p.link.Believed(entry), p.uses.Of(entry.Name)
 	switch {
-	case held.Absent():
+	case believed.Absent():
 		return link.Content{}, false // nothing is there that could stay
 	case users.Going > 0:
-		return link.Content{Version: held}, true // and so nothing is sent
+		return link.Content{Version: believed}, true // and so nothing is sent
 	case users.All > 0 && current != nil:
 		return p.rules.Closed(*current), false
 	}
@@ -271,7 +271,7 @@ func (p *projects) need(entry stream.EntryKey, current *object.Object, content l
 	case p.rules.Side != stream.Hub || p.rules.Mode != stream.Managed:
 		return
 	case entry.Collection == stream.AppProjects:
-		news = p.needs.Admit(entry.Name, open)
+		news = p.repositoryNeeds.Admit(entry.Name, open)
 	case entry.Collection == stream.Applications:
 		p.users(entry, current, content)
 		if !p.rules.SharesUnscoped {
@@ -281,7 +281,7 @@ func (p *projects) need(entry stream.EntryKey, current *object.Object, content l
 		if current != nil && !content.Version.Absent() {
 			urls = needs.RepositoriesOf(*current)
 		}
-		news = p.needs.Use(entry.Namespace+"/"+entry.Name, urls)
+		news = p.repositoryNeeds.Use(entry.Namespace+"/"+entry.Name, urls)
 	}
 	p.unselected = p.unselected || news
 }
@@ -289,7 +289,7 @@ func (p *projects) need(entry stream.EntryKey, current *object.Object, content l
 // applyPauses passes on what Pause was last told, and what cannot be told.
 func (p *projects) applyPauses() {
 	for _, c := range stream.Collections() {
-		untold := p.globals.Err != nil && (c == stream.AppProjects || c == stream.Repositories)
-		p.step(p.rules.Paused(c, untold || p.env.settings.paused.Load()))
+		unknown := p.globals.Err != nil && (c == stream.AppProjects || c == stream.Repositories)
+		p.step(p.rules.Paused(c, unknown || p.env.settings.paused.Load()))
 	}
 }

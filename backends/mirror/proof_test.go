@@ -33,29 +33,29 @@ func (s readStore) Read(ctx context.Context, key stream.ResourceKey) (backends.O
 // one, which had an Application go with its workloads. It must not have it made again.
 func TestTakenOverLink(t *testing.T) {
 	for name, c := range map[string]struct {
-		other   int64             // who had the link before: zero for no one
-		failing int64             // reads that fail
-		unseen  func(r *rig) bool // what the hub's cache does not show yet; true when it is to show it later
-		made    int               // Applications that the spoke has then
-		says    string            // the path of the one
+		other   int64              // who had the link before: zero for no one
+		failing int64              // reads that fail
+		unseen  func(r *pair) bool // what the hub's cache does not show yet; true when it is to show it later
+		made    int                // Applications that the spoke has then
+		says    string             // the path of the one
 		reads   int64
 	}{
 		"it is there":                {other: 5, made: 1, says: "one", reads: 1},
 		"nobody had the link before": {made: 1, says: "one"},
-		"it is gone": {other: 5, reads: 1, unseen: func(r *rig) bool {
+		"it is gone": {other: 5, reads: 1, unseen: func(r *pair) bool {
 			r.remove(r.hub, "app")
 			return true
 		}},
-		"it is gone, and the cache never shows it": {other: 5, reads: 1, unseen: func(r *rig) bool {
+		"it is gone, and the cache never shows it": {other: 5, reads: 1, unseen: func(r *pair) bool {
 			r.remove(r.hub, "app")
 			return false
 		}},
-		"it was made anew": {other: 5, made: 1, says: "two", reads: 1, unseen: func(r *rig) bool {
+		"it was made anew": {other: 5, made: 1, says: "two", reads: 1, unseen: func(r *pair) bool {
 			r.remove(r.hub, "app")
 			r.create(r.hub, "app", nil, spec("two"))
 			return true
 		}},
-		"it is asked to go": {other: 5, reads: 1, unseen: func(r *rig) bool {
+		"it is asked to go": {other: 5, reads: 1, unseen: func(r *pair) bool {
 			r.update(r.hub, "app", func(o m) { o["metadata"].(m)["finalizers"] = []any{cascade} })
 			r.remove(r.hub, "app")
 			return true
@@ -75,7 +75,7 @@ func TestTakenOverLink(t *testing.T) {
 						}
 					}
 				}, before: func(hub, _ *memory.Store) { hub.Deliver(-1) }}
-				r := newRig(t, o)
+				r := newPair(t, o)
 				r.create(r.hub, "app", nil, spec("one"))
 				r.hub.store.Deliver(-1)
 				later := c.unseen != nil && c.unseen(r)
@@ -114,7 +114,7 @@ func TestProofIsOfItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads, other atomic.Int64
 		check := make(chan struct{})
-		r := newRig(t, options{configure: func(side stream.Side, cfg *mirror.Config) {
+		r := newPair(t, options{configure: func(side stream.Side, cfg *mirror.Config) {
 			if side == stream.Hub {
 				cfg.Store = readStore{cfg.Store.(*memory.Store), &reads, new(atomic.Int64)}
 				cfg.History = func(ctx context.Context, _ mirror.Peer, _ mirror.Known) (mirror.HistoryCheck, error) {

@@ -31,11 +31,11 @@ func (s slowStore) Read(ctx context.Context, key stream.ResourceKey) (backends.O
 	return o, err
 }
 
-// takenOver is a rig whose hub takes the agent's link over from others, the last of which had
+// takenOver is a pair whose hub takes the agent's link over from others, the last of which had
 // it with the epoch that other says.
-func takenOver(t *testing.T, hub memory.Config, other *atomic.Int64, watch func(stream.Message), answered func(context.Context) error) *rig {
+func takenOver(t *testing.T, hub memory.Config, other *atomic.Int64, watch func(stream.Message), answered func(context.Context) error) *pair {
 	t.Helper()
-	return newRig(t, options{
+	return newPair(t, options{
 		hub: hub, watch: watch, before: func(hub, _ *memory.Store) { hub.Deliver(-1) },
 		configure: func(side stream.Side, cfg *mirror.Config) {
 			cfg.Tracer = trace.NewTracerProvider(trace.WithSampler(trace.AlwaysSample())).Tracer("")

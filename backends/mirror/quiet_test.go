@@ -15,7 +15,7 @@ func TestCascadeIsNotLostToAnOlderWrite(t *testing.T) {
 	for name, after := range map[string]time.Duration{"at once": time.Millisecond, "after some time": 5 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{})
+				r := newPair(t, options{})
 				cut, _ := r.connect()
 				r.create(r.hub, "a", m{"finalizers": []any{cascade}}, spec("one"))
 				pass(time.Second)

@@ -49,10 +49,10 @@ func (l *loop) receive(s *session, msg stream.Message) {
 			return
 		}
 	case stream.Batch:
-		if len(msg.Unsupported) > 0 && !s.puzzled {
-			s.puzzled = true
+		if len(msg.Unsupported) > 0 && !s.unsupportedLogged {
+			s.unsupportedLogged = true
 			l.env.cfg.Log.Warn().Str("type", msg.Unsupported[0].Type).
-				Msg("peer sent an event that this release does not know; it was answered so, and others of this connection are only counted")
+				Msg("peer sent an event that this release does not know, and was told so; further ones on this connection are only counted")
 		}
 	}
 	l.step(link.Received{Message: msg})
@@ -62,20 +62,21 @@ func (l *loop) receive(s *session, msg stream.Message) {
 	case stream.ApplicationEvents:
 		l.events.receive(msg)
 	case stream.Heartbeat:
-		if !s.beaten { // by now it has told what it does not keep
-			s.beaten = true
+		if !s.heartbeatSeen { // by now it has told what it does not keep
+			s.heartbeatSeen = true
 			l.observeAll(slices.Collect(maps.Keys(l.answers.warned)))
 		}
 	// Now the spoke may be known to hold what a command waits for.
 	case stream.Digests, stream.Inventory:
 		l.observeAll(slices.Collect(maps.Keys(l.commands.waiting)))
-		l.source.projects.lookAtApplications(maps.Keys(l.source.projects.gates.Barred))
+		l.source.projects.observeApplications(maps.Keys(l.source.projects.namedProjects.Barred))
 		l.source.projects.revisitAll()
-		l.observeAll(slices.Collect(maps.Keys(l.source.removals.kept)))
+		l.observeAll(slices.Collect(maps.Keys(l.source.removals.orphaning)))
 		l.observeAll(slices.Collect(maps.Keys(l.commands.answered)))
 	case stream.Applied:
 		for _, r := range msg.Results {
-			if key, ok := l.rules.Local(r.Key); ok && (l.commands.waits(key) || l.source.removals.kept[key] != "") {
+			key, ok := l.rules.Local(r.Key)
+			if ok && (l.commands.waits(key) || l.source.removals.orphaning[key] != "") {
 				l.observe(key)
 			}
 		}
@@ -85,7 +86,7 @@ func (l *loop) receive(s *session, msg stream.Message) {
 // carryOut feeds the link and carries out what it asks for.
 func (l *loop) carryOut(in link.Input) {
 	s := l.session
-	if held, ok := in.(link.Held); ok {
+	if held, ok := in.(link.Stored); ok {
 		l.inbox.close(held.Event)
 	}
 	for _, action := range l.link.Step(time.Now(), in) {
@@ -102,7 +103,7 @@ func (l *loop) carryOut(in link.Input) {
 			if key, ok := l.rules.Local(a.Key); ok {
 				l.observe(key)
 			}
-		case link.Taken:
+		case link.RefusalEnded:
 			if key, ok := l.rules.Local(a.Key); ok {
 				l.observe(key)
 			}
@@ -126,4 +127,4 @@ func (l *loop) carryOut(in link.Input) {
 }
 
 // observed looks at what follows for others from an object that was looked at.
-func (l *loop) observed(key stream.ResourceKey) { l.source.projects.lookAtGlobals(key) }
+func (l *loop) observed(key stream.ResourceKey) { l.source.projects.checkGlobals(key) }

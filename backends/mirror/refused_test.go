@@ -18,7 +18,7 @@ import (
 func TestRefusalEndsWithWhatIsThereAllTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var refused atomic.Int64
-		r := newRig(t, options{spoke: memory.Config{Lag: true, LostReply: func(op memory.Op, _ stream.ResourceKey) error {
+		r := newPair(t, options{spoke: memory.Config{Lag: true, LostReply: func(op memory.Op, _ stream.ResourceKey) error {
 			if op == memory.OpCreate && refused.Add(1) == 1 {
 				return stream.ErrRefused
 			}

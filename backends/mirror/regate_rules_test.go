@@ -58,7 +58,7 @@ func TestAllApplicationsAreLookedAtAgain(t *testing.T) {
 	}
 	for _, key := range apps {
 		put(key, app("one"))
-		if l.source.projects.gates.Barred[key] == "" {
+		if l.source.projects.namedProjects.Barred[key] == "" {
 			t.Fatalf("%s is admitted by a project that is not there", key)
 		}
 	}
@@ -66,9 +66,9 @@ func TestAllApplicationsAreLookedAtAgain(t *testing.T) {
 		"sourceNamespaces": []any{"*"}, "sourceRepos": []any{"*"}, "destinations": []any{map[string]any{"name": "*", "namespace": "*"}},
 	})
 	put(apps[0], app("two"))
-	l.source.projects.regate()
+	l.source.projects.readmit()
 	for _, key := range apps {
-		if why := l.source.projects.gates.Barred[key]; why != "" {
+		if why := l.source.projects.namedProjects.Barred[key]; why != "" {
 			t.Errorf("%s: %s", key, why)
 		}
 	}

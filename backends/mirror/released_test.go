@@ -14,7 +14,7 @@ import (
 // does, and no one writes it; once the annotation is gone, it shows the spoke again.
 func TestReleaseOnALink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{mode: stream.Autonomous})
+		r := newPair(t, options{mode: stream.Autonomous})
 		r.connect()
 		r.create(r.spoke, "a", nil, spec("one"))
 		pass(time.Second)

@@ -14,25 +14,25 @@ import (
 type removals struct {
 	*shared
 	// ending are the Applications of the hub that are asked to go with their workloads,
-	// and since when, kept those, by UID, that go without on someone's word, and gate is
-	// what the link was last told of their number.
+	// and since when, orphaning those, by UID, that go without on someone's word, and
+	// admission is what the link was last told of their number.
 	ending    map[stream.EntryKey]time.Time
-	kept      map[stream.ResourceKey]string
+	orphaning map[stream.ResourceKey]string
 	admission link.Cascades
 }
 
-// keeps reports whether an Application leaves its workloads on someone's word. It is
+// keepsWorkloads reports whether an Application leaves its workloads on someone's word. It is
 // remembered for as long as the object is there: an ApplicationSet takes away annotations
 // that are not of its template.
-func (r *removals) keeps(key stream.ResourceKey, current object.Object) bool {
+func (r *removals) keepsWorkloads(key stream.ResourceKey, current object.Object) bool {
 	switch {
 	case ownership.KeepsWorkloads(current) && r.rules.Sendable(current):
-		r.kept[key] = current.UID()
+		r.orphaning[key] = current.UID()
 		return true
-	case r.kept[key] == current.UID():
+	case r.orphaning[key] == current.UID():
 		return current.Cascades()
 	}
-	delete(r.kept, key)
+	delete(r.orphaning, key)
 	return false
 }
 
@@ -43,7 +43,7 @@ func (r *removals) cascade(entry stream.EntryKey, key stream.ResourceKey, curren
 	if !r.counts(entry) {
 		return false
 	}
-	_, kept := r.kept[key]
+	_, kept := r.orphaning[key]
 	before, after := cascades.Counted{UID: r.link.Desired(entry).SourceUID, Asked: r.ending[entry]},
 		cascades.Counted{UID: content.Version.SourceUID}
 	if before.UID == after.UID && content.Leaving != before.Asked.IsZero() {
@@ -70,18 +70,18 @@ func (r *removals) updateAdmission() {
 		return
 	}
 	now := r.env.cfg.Now()
-	gate, again := r.env.cfg.Cascades.Admission(r.rules.Agent, now)
-	if !again.IsZero() {
-		r.scheduleLook(time.Now().Add(again.Sub(now)))
+	next, recheckAt := r.env.cfg.Cascades.Admission(r.rules.Agent, now)
+	if !recheckAt.IsZero() {
+		r.scheduleLook(time.Now().Add(recheckAt.Sub(now)))
 	}
-	if gate != r.admission {
-		r.admission = gate
-		r.step(gate)
+	if next != r.admission {
+		r.admission = next
+		r.step(next)
 	}
 }
 
-// forgetHeld notes when nothing is left that is held.
-func (r *removals) forgetHeld() {
+// clearHeld ends the hold once nothing is left that is held.
+func (r *removals) clearHeld() {
 	if r.admission.Held != "" && !r.link.Ending() {
 		r.env.cfg.Cascades.Idle(r.rules.Agent)
 		r.updateAdmission()
@@ -91,25 +91,25 @@ func (r *removals) forgetHeld() {
 // doomed returns which namespaces of this side are being deleted, by their name on the
 // wire, when the link has a check made.
 func (r *removals) doomed(places map[string]string) link.Doomed {
-	doomed := link.Doomed{Places: map[string]string{}}
+	doomed := link.Doomed{Namespaces: map[string]string{}}
 	for namespace, why := range places {
 		if wire, ours := r.rules.OnWire(namespace); ours {
-			doomed.Places[wire] = why
+			doomed.Namespaces[wire] = why
 		}
 	}
 	return doomed
 }
 
-// places are the namespaces of this side of which a check is to say that.
-func (r *removals) places() []string {
-	var places []string
-	if c := r.env.cfg.Cascades; r.env.cfg.Places == nil || c == nil || !c.Holds(r.rules.Agent) {
+// namespacesToCheck are the namespaces of this side that a check is to look at.
+func (r *removals) namespacesToCheck() []string {
+	var namespaces []string
+	if c := r.env.cfg.Cascades; r.env.cfg.TerminatingNamespaces == nil || c == nil || !c.HasLimit(r.rules.Agent) {
 		return nil
 	}
-	for _, wire := range r.link.Places() {
+	for _, wire := range r.link.EndingNamespaces() {
 		if namespace, ours := r.rules.Here(wire); ours {
-			places = append(places, namespace)
+			namespaces = append(namespaces, namespace)
 		}
 	}
-	return places
+	return namespaces
 }

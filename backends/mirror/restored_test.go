@@ -16,7 +16,7 @@ import (
 // again.
 func TestSpokeIsRestoredWhileItsAgentLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		r.connect()
 		r.create(r.hub, "a", nil, spec("one"))
 		pass(time.Second)
@@ -54,7 +54,7 @@ func TestSpokeIsRestoredWhileItsAgentLives(t *testing.T) {
 func TestAutonomousSpokeIsRestoredOnItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hubHistory{now: stream.History{ID: "history", Token: "token", Revision: 1}}
-		r := newRig(t, options{mode: stream.Autonomous, configure: h.configure})
+		r := newPair(t, options{mode: stream.Autonomous, configure: h.configure})
 		_, ended := r.connect()
 		r.create(r.spoke, "before", nil, spec("one"))
 		pass(time.Second)
@@ -90,7 +90,7 @@ func TestAutonomousSpokeIsRestoredOnItsConnection(t *testing.T) {
 func TestAutonomousSpokeCannotSayWhatItKeeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hubHistory{now: stream.History{ID: "history", Token: "token", Revision: 1}}
-		r := newRig(t, options{mode: stream.Autonomous, configure: h.configure})
+		r := newPair(t, options{mode: stream.Autonomous, configure: h.configure})
 		r.create(r.spoke, "goes", nil, spec("one"))
 		r.connect()
 		pass(time.Second)

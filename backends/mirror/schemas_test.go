@@ -90,7 +90,7 @@ func TestRestraintIsNotDropped(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{spoke: older(t)})
+				r := newPair(t, options{spoke: older(t)})
 				r.connect()
 				r.create(r.hub, "a", nil, spec("one"))
 				pass(time.Second)
@@ -133,7 +133,7 @@ func tagged(path string) m {
 
 func TestWhatIsNoRestraintIsAppliedAndTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{spoke: older(t)})
+		r := newPair(t, options{spoke: older(t)})
 		r.connect()
 		r.create(r.hub, "a", nil, tagged("one"))
 		pass(time.Second)
@@ -162,7 +162,7 @@ func TestWhatIsNoRestraintIsAppliedAndTold(t *testing.T) {
 		hub, spoke := r.get(r.hub, "a"), r.get(r.spoke, "a")
 		r.cancel(nil)
 		r.wait.Wait()
-		r = newRig(t, options{stores: [2]*memory.Store{r.hub.store.Open(), r.spoke.store.Open()}})
+		r = newPair(t, options{stores: [2]*memory.Store{r.hub.store.Open(), r.spoke.store.Open()}})
 		pass(time.Minute)
 		if got := messageOf(r.get(r.hub, "a"), "ArgomeshWarning"); got == "" {
 			t.Error("a process that has heard nothing removes the warning")
@@ -188,7 +188,7 @@ func TestWhatIsNoRestraintIsAppliedAndTold(t *testing.T) {
 // What is no longer so while no one is connected is gone once that is heard.
 func TestWarningThatIsOverIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{spoke: older(t)})
+		r := newPair(t, options{spoke: older(t)})
 		cut, _ := r.connect()
 		r.create(r.hub, "a", nil, tagged("one"))
 		pass(time.Second)
@@ -200,7 +200,7 @@ func TestWarningThatIsOverIsRemoved(t *testing.T) {
 		if err := spoke.Delete(t.Context(), r.spoke.key("a"), backends.Preconditions{}); err != nil {
 			t.Fatal(err)
 		}
-		r = newRig(t, options{stores: [2]*memory.Store{hub, spoke}})
+		r = newPair(t, options{stores: [2]*memory.Store{hub, spoke}})
 		r.connect()
 		pass(15 * time.Second)
 		if got := messageOf(r.get(r.hub, "a"), "ArgomeshWarning"); got != "" || !r.stats(r.hub).Agreed {
@@ -211,7 +211,7 @@ func TestWarningThatIsOverIsRemoved(t *testing.T) {
 
 func TestAppProjectIsWholeOrRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{spoke: older(t)})
+		r := newPair(t, options{spoke: older(t)})
 		r.connect()
 		project := func(name string, integrity any) {
 			r.put(r.hub, stream.AppProject, name, nil, m{"spec": m{
@@ -253,7 +253,7 @@ func TestAppProjectIsWholeOrRefused(t *testing.T) {
 // mirror of an Application with auto-sync off would show it on.
 func TestOlderHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{mode: stream.Autonomous, hub: older(t)})
+		r := newPair(t, options{mode: stream.Autonomous, hub: older(t)})
 		r.connect()
 		off := spec("one")
 		off["spec"].(m)["syncPolicy"] = m{"automated": m{"enabled": false, "prune": true}}
@@ -283,7 +283,7 @@ func TestOlderHub(t *testing.T) {
 func TestOlderHubShowsChildren(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := memory.Config{Schemas: map[stream.Kind]*schema.Schema{stream.Application: knowing(t, oldApplication...)}}
-		r := newRig(t, options{hub: cfg, children: true})
+		r := newPair(t, options{hub: cfg, children: true})
 		r.connect()
 		child, off := tagged("one"), tagged("two")
 		off["spec"].(m)["syncPolicy"] = m{"automated": m{"enabled": false}}
@@ -313,7 +313,7 @@ func TestOperationIsNotShortened(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, options{spoke: older(t)})
+				r := newPair(t, options{spoke: older(t)})
 				r.connect()
 				r.create(r.hub, "a", nil, spec("one"))
 				pass(time.Minute)
@@ -340,7 +340,7 @@ func TestOperationIsNotShortened(t *testing.T) {
 func TestUnknownSchema(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := &readable{}
-		r := newRig(t, options{spoke: older(t), configure: func(side stream.Side, cfg *mirror.Config) {
+		r := newPair(t, options{spoke: older(t), configure: func(side stream.Side, cfg *mirror.Config) {
 			if store, ok := cfg.Store.(*memory.Store); ok && side == stream.Spoke {
 				reads.Store = store
 				cfg.Schemas = reads
@@ -395,9 +395,9 @@ func (r *readable) grant() {
 // resourceVersion and says less, which reaches its mirror.
 func TestOriginalIsShortenedDuringAWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var r *rig
+		var r *pair
 		armed := false
-		r = newRig(t, options{mode: stream.Autonomous, spoke: memory.Config{
+		r = newPair(t, options{mode: stream.Autonomous, spoke: memory.Config{
 			Schemas: map[stream.Kind]*schema.Schema{stream.Application: knowing(t, newApplication...), stream.AppProject: knowing(t, newProject...)},
 			Fault: func(op memory.Op, key stream.ResourceKey) error {
 				if armed && op == memory.OpUpdate && key.Name == "a" {
@@ -427,7 +427,7 @@ func TestOriginalIsShortenedDuringAWrite(t *testing.T) {
 // written again each time. No one changes it back, and no one is told so.
 func TestDefinitionsThatChangeAreNoFight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{spoke: older(t)})
+		r := newPair(t, options{spoke: older(t)})
 		r.connect()
 		r.create(r.hub, "a", nil, tagged("one"))
 		pass(time.Second)
@@ -450,7 +450,7 @@ func TestDefinitionsThatChangeAreNoFight(t *testing.T) {
 func TestWhatOlderWatchesShowIsNoFight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writes := 0
-		r := newRig(t, options{spoke: memory.Config{
+		r := newPair(t, options{spoke: memory.Config{
 			Lag: true, Schemas: older(t).Schemas,
 			Journal: func(a memory.Accepted) {
 				if a.Op == memory.OpUpdate && a.Object.Key.Name == "a" {

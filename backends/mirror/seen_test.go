@@ -27,26 +27,26 @@ func TestSeenDeletions(t *testing.T) {
 			f(app(i))
 		}
 	}
-	remove := func(r *rig, _ func()) { each(func(name string) { r.remove(r.hub, name) }) }
+	remove := func(r *pair, _ func()) { each(func(name string) { r.remove(r.hub, name) }) }
 	// gap is a watch of the hub's cache that breaks, and a list.
-	gap := func(r *rig) { r.hub.store.Restore(r.hub.store.Snapshot(), 0) }
+	gap := func(r *pair) { r.hub.store.Restore(r.hub.store.Snapshot(), 0) }
 	for name, c := range map[string]struct {
 		lag       bool // the hub's cache follows when the test says so
 		configure func(*mirror.Config)
 		older     bool // the spoke does not check what a Delete names
-		delete    func(r *rig, cut func())
+		delete    func(r *pair, cut func())
 		wait      time.Duration // zero means 20s
 		absent    int           // so many count as absences: if more than ten, at most ten go, and the others are held
 	}{
 		"as they happen": {delete: remove},
-		"while the agent is away": {delete: func(r *rig, cut func()) {
+		"while the agent is away": {delete: func(r *pair, cut func()) {
 			cut()
 			synctest.Wait()
 			remove(r, nil)
 			pass(time.Minute)
 			r.connect()
 		}},
-		"the agent is cut off half-way": {delete: func(r *rig, cut func()) {
+		"the agent is cut off half-way": {delete: func(r *pair, cut func()) {
 			for i := range deleted {
 				r.remove(r.hub, app(i))
 				if i == deleted/2 {
@@ -56,19 +56,19 @@ func TestSeenDeletions(t *testing.T) {
 			pass(time.Second)
 			r.connect()
 		}},
-		"the cache is far behind": {lag: true, delete: func(r *rig, _ func()) {
+		"the cache is far behind": {lag: true, delete: func(r *pair, _ func()) {
 			remove(r, nil)
 			pass(time.Minute)
 			for r.hub.store.Deliver(1) > 0 {
 				synctest.Wait()
 			}
 		}},
-		"the watch breaks, and a list shows them no more": {lag: true, absent: deleted, delete: func(r *rig, _ func()) {
+		"the watch breaks, and a list shows them no more": {lag: true, absent: deleted, delete: func(r *pair, _ func()) {
 			remove(r, nil)
 			gap(r)
 			r.hub.store.Deliver(-1)
 		}},
-		"the watch breaks half-way": {lag: true, absent: 12, delete: func(r *rig, _ func()) {
+		"the watch breaks half-way": {lag: true, absent: 12, delete: func(r *pair, _ func()) {
 			remove(r, nil)
 			r.hub.store.Deliver(deleted - 12)
 			synctest.Wait()
@@ -94,17 +94,17 @@ func TestSeenDeletions(t *testing.T) {
 		}},
 		"a label goes by which they are selected": {
 			configure: func(cfg *mirror.Config) { cfg.Rules.Selector, _ = labels.Parse("tier=edge") }, absent: deleted,
-			delete: func(r *rig, _ func()) {
+			delete: func(r *pair, _ func()) {
 				each(func(name string) { r.update(r.hub, name, func(o m) { delete(o["metadata"].(m), "labels") }) })
 				remove(r, nil) // they were not the agent's any more
 			},
 		},
-		"a destination goes": {absent: deleted, delete: func(r *rig, _ func()) {
+		"a destination goes": {absent: deleted, delete: func(r *pair, _ func()) {
 			each(func(name string) {
 				r.update(r.hub, name, func(o m) { o["spec"].(m)["destination"] = m{"name": "elsewhere"} })
 			})
 		}},
-		"by force, in the midst of a cascade": {delete: func(r *rig, cut func()) {
+		"by force, in the midst of a cascade": {delete: func(r *pair, cut func()) {
 			cut()
 			synctest.Wait()
 			each(func(name string) {
@@ -122,7 +122,7 @@ func TestSeenDeletions(t *testing.T) {
 						c.configure(cfg)
 					}
 				}, before: func(hub, _ *memory.Store) { hub.Deliver(-1) }}
-				r := newRig(t, o)
+				r := newPair(t, o)
 				for i := range apps {
 					r.create(r.hub, app(i), m{"labels": m{"tier": "edge"}}, spec("v1"))
 				}
@@ -161,8 +161,8 @@ func TestSeenDeletions(t *testing.T) {
 func TestSeenDeletionsAreNotHeldFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var held atomic.Int64
-		var r *rig
-		r = newRig(t, options{sees: true, configure: func(side stream.Side, cfg *mirror.Config) {
+		var r *pair
+		r = newPair(t, options{sees: true, configure: func(side stream.Side, cfg *mirror.Config) {
 			if side == stream.Spoke {
 				return
 			}
@@ -199,7 +199,7 @@ func TestSeenDeletionsAreNotHeldFirst(t *testing.T) {
 func TestSeenDeletionsAndRecreation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const apps = 30
-		r := newRig(t, options{sees: true, hub: memory.Config{Lag: true}, before: func(hub, _ *memory.Store) { hub.Deliver(-1) }})
+		r := newPair(t, options{sees: true, hub: memory.Config{Lag: true}, before: func(hub, _ *memory.Store) { hub.Deliver(-1) }})
 		app := func(i int) string { return fmt.Sprint("app-", i) }
 		each := func(f func(string)) {
 			for i := range apps {
@@ -238,12 +238,12 @@ func TestSeenDeletionsAndRecreation(t *testing.T) {
 // A history that does not continue makes absences of what was seen in it, and of what
 // is being confirmed; so does another process of the hub.
 func TestSeenDeletionsEnd(t *testing.T) {
-	for name, end := range map[string]func(r *rig, h *hubHistory){
-		"the history does not continue": func(r *rig, h *hubHistory) {
+	for name, end := range map[string]func(r *pair, h *hubHistory){
+		"the history does not continue": func(r *pair, h *hubHistory) {
 			h.set("the hub was restored", nil)
 			r.connect()
 		},
-		"the principal is another one": func(r *rig, _ *hubHistory) {
+		"the principal is another one": func(r *pair, _ *hubHistory) {
 			r.hub = r.start(stream.Hub, stream.Managed, "edge-1", r.hub.store, r.options)
 			r.connect()
 		},
@@ -251,7 +251,7 @@ func TestSeenDeletionsEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := &hubHistory{}
-				r := newRig(t, options{sees: true, configure: h.configure})
+				r := newPair(t, options{sees: true, configure: h.configure})
 				for i := range 30 {
 					r.create(r.hub, fmt.Sprint("app-", i), nil, spec("v1"))
 				}
@@ -280,7 +280,7 @@ func TestSeenDeletionsEnd(t *testing.T) {
 // that the hub could believe.
 func TestAutonomousDeletionsStayGuarded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{mode: stream.Autonomous, sees: true})
+		r := newPair(t, options{mode: stream.Autonomous, sees: true})
 		for i := range 30 {
 			r.create(r.spoke, fmt.Sprint("app-", i), nil, spec("v1"))
 		}

@@ -13,10 +13,10 @@ type session struct {
 	peer  Peer
 	queue []stream.Message  // flushed, not yet taken by the connection
 	info  *stream.SpokeInfo // of SetSpokeInfo, what is queued or was sent
-	// puzzled says that an event which we do not know was logged.
-	puzzled bool
-	// beaten says that the peer sent a heartbeat.
-	beaten bool
+	// unsupportedLogged says that an event which we do not know was logged.
+	unsupportedLogged bool
+	// heartbeatSeen says that the peer sent a heartbeat.
+	heartbeatSeen bool
 }
 
 // waits reports whether what the peer of a session sent waits here.
@@ -29,6 +29,6 @@ func (s *session) sendSpokeInfo(info *stream.SpokeInfo) {
 	}
 	s.info = info
 	now := *info
-	now.Told = time.Now()
+	now.SentAt = time.Now()
 	s.queue = append(s.queue, now)
 }

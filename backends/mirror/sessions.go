@@ -32,8 +32,8 @@ func (m *Mirror) Serve(ctx context.Context, peer Peer, conn sessions.Conn) error
 				}
 			})
 		},
-		Done: m.done,
-		Why:  func() error { return m.cause },
+		Done:  m.done,
+		Cause: func() error { return m.cause },
 	})
 }
 
@@ -43,7 +43,7 @@ func (l *loop) attach(s *session) {
 		l.end(stream.GoodbyeSuperseded, ErrSuperseded)
 	}
 	l.session = s
-	l.presence.Arrive()
+	l.presence.Connect()
 	children := l.rules.Children
 	l.rules.Children = s.peer.Children
 	if l.rules.WriteCredentials != s.peer.WriteCredentials {
@@ -83,11 +83,11 @@ func (l *loop) breach(v stream.Violation) {
 // forgetSession forgets the session and what it brought that no worker has taken: its
 // authority ends with it, and the next digest tells what is still to be done.
 func (l *loop) forgetSession() {
-	close(l.session.Over)
+	close(l.session.Detached)
 	l.events.markDisconnected()
 	l.session = nil
-	l.source.outbox.unkeepAll()
-	l.presence.Part(time.Now())
+	l.source.outbox.dropAll()
+	l.presence.Disconnect(time.Now())
 	l.scheduleLook(l.presence.AwayAt(ownership.AwayTime))
 	l.jobs.DropEvents()
 	l.inbox.closeAll()
@@ -98,7 +98,7 @@ func (l *loop) forgetSession() {
 // follow is that of [whole].
 func (l *loop) follow(number uint64, j HistoryCheck) {
 	if !l.presence.Claim(j.Epoch) {
-		l.answers.observeTold()
+		l.answers.observeAnswered()
 	}
 	l.source.witness.proofs.TakeOver(j.Other)
 	if j.Broken == "" {

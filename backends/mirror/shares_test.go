@@ -23,7 +23,7 @@ type divided struct {
 	t      *testing.T
 	hub    *memory.Store
 	shares *shares.Partition
-	agents map[string]*rig
+	agents map[string]*pair
 
 	mu   sync.Mutex // guards told
 	told map[string]func(stream.ResourceKey)
@@ -37,7 +37,7 @@ func newDivided(t *testing.T) *divided {
 // newDividedWith shows children of each agent, if it does, in the namespace of its name.
 func newDividedWith(t *testing.T, o options) *divided {
 	t.Helper()
-	d := &divided{t: t, hub: opened(t, memory.New(memory.Config{}), "default"), agents: map[string]*rig{}, told: map[string]func(stream.ResourceKey){}}
+	d := &divided{t: t, hub: opened(t, memory.New(memory.Config{}), "default"), agents: map[string]*pair{}, told: map[string]func(stream.ResourceKey){}}
 	d.shares = shares.New(d.hub)
 	d.hub.Subscribe(func(key stream.ResourceKey) {
 		if key.Kind == stream.Application {
@@ -46,7 +46,7 @@ func newDividedWith(t *testing.T, o options) *divided {
 	})
 	d.shares.Assign(d.owner())
 	for _, name := range []string{"edge-1", "edge-2"} {
-		d.agents[name] = newRig(t, options{
+		d.agents[name] = newPair(t, options{
 			children: o.children, adopt: o.adopt, projects: o.projects,
 			stores: [2]*memory.Store{d.hub, memory.New(memory.Config{})},
 			configure: func(side stream.Side, cfg *mirror.Config) {
@@ -57,7 +57,7 @@ func newDividedWith(t *testing.T, o options) *divided {
 					if o.children {
 						cfg.Rules.ChildNamespace = name
 					}
-					cfg.Store, cfg.Subscribe = d.shares.Of(cfg.Rules.Agent), d.subscribe(name)
+					cfg.Store, cfg.Subscribe = d.shares.For(cfg.Rules.Agent), d.subscribe(name)
 				}
 			},
 		})
@@ -278,7 +278,7 @@ func TestSharesKeepToThemselves(t *testing.T) {
 		}
 		mine, theirs := make1("mine", "edge-1"), make1("theirs", "edge-2")
 		shares := shares.New(hub)
-		share := shares.Of(kit.Agent(t, "edge-1"))
+		share := shares.For(kit.Agent(t, "edge-1"))
 		if _, there := share.Get(mine.Key); there {
 			t.Error("before anything is assigned, something is there")
 		}

@@ -26,13 +26,13 @@ type source struct {
 // content is Rules.Content of an entry of which we are the source, if the peer is to
 // have it.
 func (so *source) content(entry stream.EntryKey, key stream.ResourceKey, current object.Object) (link.Content, bool) {
-	if entry.Collection == stream.Repositories && !so.projects.needs.Wants(current, so.rules.SharesUnscoped) {
+	if entry.Collection == stream.Repositories && !so.projects.repositoryNeeds.Wants(current, so.rules.SharesUnscoped) {
 		return link.Content{}, false
 	}
 	if entry.Collection == stream.AppProjects {
 		current = so.projects.virtual(current)
 	}
-	if so.counts(entry) && so.removals.keeps(key, current) {
+	if so.counts(entry) && so.removals.keepsWorkloads(key, current) {
 		return link.Content{}, false
 	}
 	content, present := so.rules.Content(entry.Collection, current, so.commands.asked[key])
@@ -52,7 +52,7 @@ func (so *source) desire(entry stream.EntryKey, key stream.ResourceKey, current 
 		content, open = so.projects.retained(entry, current)
 	}
 	so.projects.need(entry, current, content, open)
-	if so.outbox.holdBack(entry, current, content) {
+	if so.outbox.delay(entry, current, content) {
 		return
 	}
 	accepted := so.removals.cascade(entry, key, current, content)
@@ -78,8 +78,8 @@ func (so *source) linkState(key stream.ResourceKey, current object.Object) owner
 	s.Answers = so.presence.Ours()
 	// Of an autonomous agent this side is the one that refuses, and knows it.
 	s.Agreed = so.presence.Ours() && (!so.rules.Sources(entry.Collection) || so.link.Satisfied(entry))
-	s.Barred = so.projects.gates.Barred[key]
-	s.HistoryBroken, s.Vouched = so.commands.stale[key], so.commands.verifiedFrom(key)
+	s.Barred = so.projects.namedProjects.Barred[key]
+	s.HistoryBroken, s.VerifiedFrom = so.commands.stale[key], so.commands.verifiedFrom(key)
 	if f, ok := so.commands.failures[command]; ok && f.version == so.link.Desired(command) {
 		s.Failure = &f.refusal
 	}
@@ -90,7 +90,7 @@ func (so *source) linkState(key stream.ResourceKey, current object.Object) owner
 		refusal = so.unsent(refusal, current)
 		s.Refusal = &refusal
 	}
-	s.Released = so.removals.kept[key] != "" && so.link.Lacks(entry)
+	s.Released = so.removals.orphaning[key] != "" && so.link.Lacks(entry)
 	if version, ok := so.answers.gone[entry]; ok {
 		content, present := so.rules.Content(stream.Applications, current, operations.Requests{})
 		s.Gone = present && content.Leaving && content.Version == version
@@ -113,7 +113,7 @@ func (so *source) load(entry stream.EntryKey) (link.Content, bool) {
 				present = !content.Version.Absent()
 			}
 			if present && current != nil {
-				so.outbox.statusDigests(entry, current, content)
+				so.outbox.updateStatusDigest(entry, current, content)
 			}
 		}
 	}

@@ -31,9 +31,9 @@ type Stats struct {
 	// Stored is the newest token that the spoke said it keeps; empty for none on
 	// this connection.
 	Stored string
-	// Spent is what Accept was last told, once that was used; empty before. It is not
+	// AcceptUsed is what Accept was last told, once that was used; empty before. It is not
 	// used again unless Accept was told something else in between.
-	Spent string
+	AcceptUsed string
 	// Parked holds the entries that either side refused, and those of which a part was
 	// left out.
 	Parked map[stream.EntryKey]stream.Refusal
@@ -66,13 +66,13 @@ func (l *loop) stats() Stats {
 		Parked:         l.answers.parked(),
 		Dropped:        l.link.AllDropped(),
 	}
-	if entry, refusal, is := l.source.projects.untold(); is {
+	if entry, refusal, is := l.source.projects.globalsRefusal(); is {
 		s.Parked[entry] = refusal
 	}
 	if l.history.acceptUsed != nil && l.history.acceptUsed == l.env.settings.accept.Load() {
-		s.Spent = *l.history.acceptUsed
+		s.AcceptUsed = *l.history.acceptUsed
 	}
-	s.Over, s.Delayed = l.jobs.Over(time.Now())
+	s.Over, s.Delayed = l.jobs.Exceeded(time.Now())
 	s.Begin, s.Replaces = l.history.mayBegin()
 	s.Begins = l.known.begins
 	return s

@@ -13,7 +13,7 @@ import (
 
 // reconcile stands in for Argo CD's controller on the spoke, when it finds that
 // nothing changed.
-func (r *rig) reconcile(name string) string {
+func (r *pair) reconcile(name string) string {
 	r.t.Helper()
 	now := time.Now().UTC().Format(time.RFC3339)
 	r.update(r.spoke, name, func(app m) {
@@ -27,7 +27,7 @@ func (r *rig) reconcile(name string) string {
 	return now
 }
 
-func (r *rig) reconciledAt(name string) any {
+func (r *pair) reconciledAt(name string) any {
 	r.t.Helper()
 	return at(r.get(r.hub, name), "status", "reconciledAt")
 }
@@ -37,7 +37,7 @@ func (r *rig) reconciledAt(name string) any {
 // thinned counts as agreed.
 func TestReconciliationTimeIsThinned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		cut, _ := r.connect()
 		r.create(r.hub, "a", nil, spec("one"))
 		pass(time.Second)
@@ -108,7 +108,7 @@ func TestSinkThinsByItself(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var writes atomic.Int64
-				r := newRig(t, options{children: children, statusDelay: -1, hub: memory.Config{Fault: func(op memory.Op, _ stream.ResourceKey) error {
+				r := newPair(t, options{children: children, statusDelay: -1, hub: memory.Config{Fault: func(op memory.Op, _ stream.ResourceKey) error {
 					if op == memory.OpUpdate {
 						writes.Add(1)
 					}
@@ -149,7 +149,7 @@ func TestSinkThinsByItself(t *testing.T) {
 // only when they see it.
 func TestReconciliationAfterAnOperationDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		r.connect()
 		r.create(r.hub, "a", nil, spec("one"))
 		pass(time.Second)
@@ -178,7 +178,7 @@ func TestReconciliationAfterAnOperationDoesNotWait(t *testing.T) {
 func TestHeldBackIsNoRepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var repairs, statuses, batches atomic.Int64
-		r := newRig(t, options{watch: func(msg stream.Message) {
+		r := newPair(t, options{watch: func(msg stream.Message) {
 			switch msg := msg.(type) {
 			case stream.Buckets:
 				repairs.Add(1)
@@ -216,7 +216,7 @@ func TestIdleApplicationsCost(t *testing.T) {
 	measure := func(t *testing.T, delay time.Duration) (c cost) {
 		synctest.Test(t, func(t *testing.T) {
 			var events, batches, writes atomic.Int64
-			r := newRig(t, options{
+			r := newPair(t, options{
 				statusDelay: delay,
 				watch: func(msg stream.Message) {
 					if b, ok := msg.(stream.Batch); ok && b.Events[0].Key.Collection == stream.Statuses {

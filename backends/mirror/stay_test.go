@@ -17,18 +17,18 @@ import (
 // is to be deleted with its workloads, for which the spoke's Argo CD needs the project.
 func TestProjectStaysForWhatIsGoing(t *testing.T) {
 	mappings := map[string]bool{"by namespace": false, "by destination": true}
-	withdrawals := map[string]func(*rig){
-		"the agent is taken out of it": func(r *rig) { r.destinations("web", "edge-2") },
-		"it is deleted":                func(r *rig) { r.drop(r.hub, stream.AppProject, "web") },
+	withdrawals := map[string]func(*pair){
+		"the agent is taken out of it": func(r *pair) { r.destinations("web", "edge-2") },
+		"it is deleted":                func(r *pair) { r.drop(r.hub, stream.AppProject, "web") },
 	}
-	moments := map[string]func(r *rig, cut func(), withdraw func(*rig)) *rig{
-		"while the spoke is there": func(r *rig, _ func(), withdraw func(*rig)) *rig {
+	moments := map[string]func(r *pair, cut func(), withdraw func(*pair)) *pair{
+		"while the spoke is there": func(r *pair, _ func(), withdraw func(*pair)) *pair {
 			r.remove(r.hub, "a")
 			pass(time.Second)
 			withdraw(r)
 			return r
 		},
-		"while the spoke is away": func(r *rig, cut func(), withdraw func(*rig)) *rig {
+		"while the spoke is away": func(r *pair, cut func(), withdraw func(*pair)) *pair {
 			cut()
 			r.remove(r.hub, "a")
 			withdraw(r)
@@ -36,7 +36,7 @@ func TestProjectStaysForWhatIsGoing(t *testing.T) {
 			r.connect()
 			return r
 		},
-		"and both are restarted": func(r *rig, cut func(), withdraw func(*rig)) *rig {
+		"and both are restarted": func(r *pair, cut func(), withdraw func(*pair)) *pair {
 			cut()
 			r.remove(r.hub, "a")
 			withdraw(r)
@@ -44,7 +44,7 @@ func TestProjectStaysForWhatIsGoing(t *testing.T) {
 			r.wait.Wait()
 			o := r.options
 			o.stores = [2]*memory.Store{r.hub.store, r.spoke.store}
-			next := newRig(r.t, o)
+			next := newPair(r.t, o)
 			next.hub.namespace = r.hub.namespace
 			next.connect()
 			return next
@@ -55,7 +55,7 @@ func TestProjectStaysForWhatIsGoing(t *testing.T) {
 			for moment, happens := range moments {
 				t.Run(name+"/"+withdrawal+"/"+moment, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						r := stayRig(t, byDestination)
+						r := stayPair(t, byDestination)
 						r.destinations("web", "edge-1")
 						r.secret("key", "repository", "web", "https://git.test/web")
 						r.create(r.hub, "a", m{"finalizers": []any{cascade}}, named("web"))
@@ -96,7 +96,7 @@ func TestProjectOfWhatStays(t *testing.T) {
 	for name, byDestination := range map[string]bool{"by namespace": false, "by destination": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := stayRig(t, byDestination)
+				r := stayPair(t, byDestination)
 				r.destinations("web", "edge-1")
 				r.destinations("other", "edge-1")
 				r.secret("key", "repository", "web", "https://git.test/web")
@@ -123,19 +123,19 @@ func TestProjectOfWhatStays(t *testing.T) {
 // admit it, and takes from the agent the one that the spoke's copy goes on naming: that
 // permits nothing, and stays as long as the copy does.
 func TestProjectThatAnOlderCopyNames(t *testing.T) {
-	withdrawals := map[string]func(*rig){
-		"the agent is taken out of it": func(r *rig) { r.destinations("web", "edge-2") },
-		"it is deleted":                func(r *rig) { r.drop(r.hub, stream.AppProject, "web") },
+	withdrawals := map[string]func(*pair){
+		"the agent is taken out of it": func(r *pair) { r.destinations("web", "edge-2") },
+		"it is deleted":                func(r *pair) { r.drop(r.hub, stream.AppProject, "web") },
 	}
-	ends := map[string]func(*rig){
-		"the Application goes":        func(r *rig) { r.remove(r.hub, "a") },
-		"the Application is admitted": func(r *rig) { r.destinations("other", "edge-1") },
+	ends := map[string]func(*pair){
+		"the Application goes":        func(r *pair) { r.remove(r.hub, "a") },
+		"the Application is admitted": func(r *pair) { r.destinations("other", "edge-1") },
 	}
 	for withdrawal, withdraw := range withdrawals {
 		for ending, end := range ends {
 			t.Run(withdrawal+"/"+ending, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					r := stayRig(t, false)
+					r := stayPair(t, false)
 					r.destinations("web", "edge-1")
 					r.create(r.hub, "a", nil, named("web"))
 					r.connect()
@@ -175,7 +175,7 @@ func TestProjectThatAnOlderCopyNames(t *testing.T) {
 // named it.
 func TestProjectIsWholeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := stayRig(t, false)
+		r := stayPair(t, false)
 		r.destinations("web", "edge-1")
 		r.create(r.hub, "a", nil, named("web"))
 		r.connect()
@@ -200,7 +200,7 @@ func TestProjectIsWholeAgain(t *testing.T) {
 // is going on the spoke, as one of an earlier release does.
 func TestReleaseOfAProjectWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := stayRig(t, false)
+		r := stayPair(t, false)
 		r.destinations("web", "edge-1")
 		r.destinations("bystander", "edge-1")
 		r.create(r.hub, "a", m{"finalizers": []any{cascade}}, named("web"))
@@ -223,11 +223,11 @@ func TestReleaseOfAProjectWaits(t *testing.T) {
 	})
 }
 
-// stayRig has the hub's Applications in Argo CD's namespace when they are the agent's by
+// stayPair has the hub's Applications in Argo CD's namespace when they are the agent's by
 // their destination.
-func stayRig(t *testing.T, byDestination bool) *rig {
+func stayPair(t *testing.T, byDestination bool) *pair {
 	t.Helper()
-	r := newRig(t, options{hub: allKinds, spoke: allKinds, configure: func(side stream.Side, cfg *mirror.Config) {
+	r := newPair(t, options{hub: allKinds, spoke: allKinds, configure: func(side stream.Side, cfg *mirror.Config) {
 		cfg.Rules.ByDestination = byDestination && side == stream.Hub
 	}})
 	if byDestination {
@@ -242,14 +242,14 @@ func named(project string) m {
 }
 
 // destinations gives the hub a project for an agent.
-func (r *rig) destinations(project, agent string) {
+func (r *pair) destinations(project, agent string) {
 	r.put(r.hub, stream.AppProject, project, nil, m{"spec": m{
 		"sourceNamespaces": []any{"*"}, "sourceRepos": []any{"*"}, "destinations": []any{m{"name": agent, "namespace": "web"}},
 	}})
 }
 
 // projectSpec is that of a project on the spoke; nil when there is none.
-func (r *rig) projectSpec(name string) any {
+func (r *pair) projectSpec(name string) any {
 	o, found := r.spoke.store.Get(stream.ResourceKey{Kind: stream.AppProject, Namespace: "argocd", Name: name})
 	if !found {
 		return nil

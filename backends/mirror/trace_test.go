@@ -26,7 +26,7 @@ func applied(t *testing.T, hub, spoke trace.Sampler) (onHub, onSpoke []tracetest
 		}
 		return spans
 	}
-	r := newRig(t, options{configure: func(side stream.Side, cfg *mirror.Config) {
+	r := newPair(t, options{configure: func(side stream.Side, cfg *mirror.Config) {
 		sampler := map[stream.Side]trace.Sampler{stream.Hub: hub, stream.Spoke: spoke}[side]
 		cfg.Tracer = trace.NewTracerProvider(trace.WithSyncer(exporters[side]), trace.WithSampler(trace.ParentBased(sampler))).Tracer("")
 	}})

@@ -24,7 +24,7 @@ func TestTakingOverWithACacheThatIsBehind(t *testing.T) {
 				} else {
 					stores[0], stores[1] = stores[1], stores[0]
 				}
-				r := newRig(t, options{mode: mode, stores: stores})
+				r := newPair(t, options{mode: mode, stores: stores})
 				owner, other := r.hub, r.spoke
 				if mode == stream.Autonomous {
 					owner, other = other, owner
@@ -54,7 +54,7 @@ func TestTakingOverWithACacheThatIsBehind(t *testing.T) {
 						stores[i] = behind
 					}
 				}
-				next := newRig(t, options{mode: mode, stores: stores})
+				next := newPair(t, options{mode: mode, stores: stores})
 				next.connect()
 				pass(time.Minute)
 				if next.get(other, "gone") != nil {

@@ -13,7 +13,7 @@ import (
 // was the last, so that the copy is gone before it is deleted.
 func TestReleaseEndsWhatIsBeingDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		r.connect()
 		r.create(r.hub, "shop", nil, spec("v1"))
 		pass(time.Minute)

@@ -25,7 +25,7 @@ type witness struct {
 func (w *witness) see(d backends.Deletion) {
 	key := d.Last.Key
 	if key.Kind != stream.Application || len(w.rules.Keys(key)) == 0 || w.known.broken ||
-		!w.link.MayHold(w.rules.Entry(stream.Applications, key)) {
+		!w.link.MayStore(w.rules.Entry(stream.Applications, key)) {
 		return
 	}
 	if last, err := object.Parse(d.Last); err != nil || !w.rules.WasSent(last) {
@@ -65,11 +65,11 @@ func (w *witness) confirm() {
 func (w *witness) confirmed(batch []asked.Deletion, confirmed []bool, err error) {
 	w.deletions.Answered()
 	if err != nil {
-		w.env.log.Warn().Err(err).Msg("cannot confirm deletions that the API server of the hub told of, trying again")
+		w.env.log.Warn().Err(err).Msg("cannot confirm deletions that the hub's API server reported, retrying")
 	}
 	for i, d := range batch {
 		key := d.Last.Key
-		verdict, known := w.deletions.Take(d, err == nil && confirmed[i], err, time.Now())
+		verdict, known := w.deletions.Decide(d, err == nil && confirmed[i], err, time.Now())
 		if !known || verdict == asked.None {
 			continue
 		}
@@ -161,14 +161,14 @@ func (w *witness) prove() {
 
 // proven takes what a round found. What the cache does not show yet counts from now on.
 func (w *witness) proven(round asked.Round, found []asked.Reading) {
-	if !w.proofs.Over(round) {
+	if !w.proofs.End(round) {
 		w.prove()
 		return
 	}
 	var failed error
 	for i, key := range round.Keys {
 		current, there := w.view.Newest(key)
-		proof := w.proofs.Take(key, found[i], current, there)
+		proof := w.proofs.Decide(key, found[i], current, there)
 		if proof.Result != "" {
 			w.env.cfg.Metrics.Proven(proof.Result)
 		}
@@ -185,7 +185,7 @@ func (w *witness) proven(round asked.Round, found []asked.Reading) {
 		w.step(link.Proven{Key: w.rules.Entry(stream.Applications, key)})
 	}
 	if failed != nil {
-		w.env.log.Warn().Err(failed).Msg("cannot read Applications that are to be made on the spoke, trying again")
+		w.env.log.Warn().Err(failed).Msg("cannot read Applications that are to be created on the spoke, retrying")
 		w.proofs.Pause(time.Now())
 	}
 	w.prove()
@@ -195,5 +195,5 @@ func (w *witness) proven(round asked.Round, found []asked.Reading) {
 func (w *witness) foresee(key stream.ResourceKey, o *backends.Object, uid string) {
 	now := time.Now()
 	w.view.Wrote(key, o, uid, w.rules.Schemas, now)
-	w.scheduleLook(now.Add(view.SettleTime))
+	w.scheduleLook(now.Add(view.CatchUpTime))
 }

@@ -18,7 +18,7 @@ import (
 // work is what workers do, and what waits to be tried again.
 type work struct {
 	*shared
-	burst    bool // there were many of jobs, of what the cache is behind, or of made
+	burst    bool // there were many of jobs, of what the cache is behind, or of cached content
 	workers  sync.WaitGroup
 	commands *commands
 	answers  *answers
@@ -35,7 +35,7 @@ type work struct {
 
 // retry looks again at the objects whose upkeep failed, once they have waited.
 func (u *work) retry() {
-	keys, next := u.later.Over(time.Now())
+	keys, next := u.later.Expired(time.Now())
 	if !next.IsZero() {
 		u.scheduleLook(next)
 	}
@@ -65,9 +65,9 @@ func (u *work) familiar(o worker.Outcome) {
 	switch _, asked := u.unfamiliar[o.Key]; {
 	case !asked:
 	case !o.Known:
-		again := time.Now().Add(askPause)
-		u.unfamiliar[o.Key] = again
-		u.scheduleLook(again)
+		retryAt := time.Now().Add(askPause)
+		u.unfamiliar[o.Key] = retryAt
+		u.scheduleLook(retryAt)
 	default:
 		delete(u.unfamiliar, o.Key)
 		for _, entry := range u.rules.Keys(o.Key) {
@@ -83,11 +83,11 @@ const askPause = time.Second
 
 // askAgain asks again where the API server did not answer.
 func (u *work) askAgain() {
-	for key, again := range u.unfamiliar {
+	for key, retryAt := range u.unfamiliar {
 		switch {
-		case again.IsZero():
-		case again.After(time.Now()):
-			u.scheduleLook(again)
+		case retryAt.IsZero():
+		case retryAt.After(time.Now()):
+			u.scheduleLook(retryAt)
 		default:
 			u.unfamiliar[key] = time.Time{}
 			u.jobs.Verify(key)
@@ -109,7 +109,7 @@ func (u *work) verify() {
 // newJobs is what waits for workers.
 func (u *work) newJobs() *jobs.Queue {
 	return jobs.New(jobs.Config{
-		Workers: u.env.cfg.Workers, Budget: u.env.cfg.Budget, Class: u.class, GiveBack: u.giveBack,
+		Workers: u.env.cfg.Workers, Budget: u.env.cfg.Budget, Class: u.class, Return: u.returnEvents,
 		Waited: u.env.cfg.Metrics.Waited,
 		Size: func(key stream.ResourceKey) int {
 			o, _ := u.view.Newest(key)
@@ -127,15 +127,15 @@ func (u *work) class(key stream.ResourceKey, events map[stream.EntryKey]stream.E
 	return class
 }
 
-// giveBack answers events for which there is no budget.
-func (u *work) giveBack(key stream.ResourceKey, events map[stream.EntryKey]stream.Event, over budget.Over) {
+// returnEvents answers events for which there is no budget: the peer sends them again.
+func (u *work) returnEvents(key stream.ResourceKey, events map[stream.EntryKey]stream.Event, over budget.Over) {
 	for _, e := range events {
-		u.step(link.Held{
-			Key: e.Key, Version: u.inbox.heldNow(e.Key, key), Event: e.ID,
+		u.step(link.Stored{
+			Key: e.Key, Version: u.inbox.storedVersion(e.Key, key), Event: e.ID,
 			Refusal: &stream.Refusal{Kind: stream.RefusalUnavailable, Message: "over budget: " + over.Sentence()},
 		})
 	}
-	u.env.cfg.Metrics.GivenBack(len(events))
+	u.env.cfg.Metrics.Returned(len(events))
 }
 
 func (u *work) task(key stream.ResourceKey, w jobs.Work) worker.Task {
@@ -145,7 +145,7 @@ func (u *work) task(key stream.ResourceKey, w jobs.Work) worker.Task {
 		Taken: u.inbox.taken[u.rules.Entry(stream.Commands, key)], Room: u.inbox.weights.Room(key, u.inbox.bounds),
 	}
 	if s := u.session; s != nil {
-		t.Withdrawn, t.Over = s.Withdrawn, s.Over
+		t.Withdrawn, t.Detached = s.Withdrawn, s.Detached
 	}
 	if o, ok := u.view.Newest(key); ok {
 		t.Current = &o
@@ -171,7 +171,7 @@ func (u *work) finish(o worker.Outcome) {
 	u.jobs.Done(o.Key, o.Paid.Writes, o.Paid.Bytes, time.Now())
 	if o.Known {
 		u.view.Wrote(o.Key, o.Object, o.UID, o.Schemas, time.Now())
-		u.scheduleLook(time.Now().Add(view.SettleTime))
+		u.scheduleLook(time.Now().Add(view.CatchUpTime))
 	}
 	if o.Cause.IsValid() {
 		u.source.outbox.appliedTraces[o.Key] = effect{context: o.Cause, at: time.Now()}
@@ -228,7 +228,7 @@ const maxSpare = 64
 // answer answers an event as a worker says.
 func (u *work) answer(o worker.Outcome, r worker.Result) {
 	entry := r.Event.Key
-	held := u.inbox.took(r, o)
+	stored := u.inbox.recordResult(r, o)
 	r.Refusal = u.answers.instead(r.Awaits, r.Refusal)
 	result := "applied"
 	if r.Refusal != nil {
@@ -237,15 +237,15 @@ func (u *work) answer(o worker.Outcome, r worker.Result) {
 			Str("reason", r.Refusal.Message).Msg("entry was not applied")
 	}
 	u.env.cfg.Metrics.Received(entry.Collection, result)
-	u.answers.refused.Note(r.Event, r.Refusal, time.Now())
+	u.answers.refused.Record(r.Event, r.Refusal, time.Now())
 	if r.Refusal != nil && r.Refusal.Kind == stream.RefusalNotOwned {
 		u.answers.refused.StoodIn(entry, u.view.Current(o.Key))
 	}
 	if r.Undone != "" {
 		u.answers.putBack(entry, r.Undone)
 	}
-	u.step(link.Held{
-		Key: entry, Version: held, Event: r.Event.ID, Refusal: r.Refusal, Undone: r.Undone, Dropped: r.Dropped,
+	u.step(link.Stored{
+		Key: entry, Version: stored, Event: r.Event.ID, Refusal: r.Refusal, Undone: r.Undone, Dropped: r.Dropped,
 		Retry: r.Wanted,
 	})
 	u.answers.await(entry, r.Awaits)

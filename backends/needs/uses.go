@@ -29,9 +29,9 @@ func (u Uses) Of(project string) Users {
 	return Users{}
 }
 
-// Note takes which project an Application names now, empty for one that the agent does
+// Set takes which project an Application names now, empty for one that the agent does
 // not get. It returns the projects for which that makes a difference.
-func (u Uses) Note(app, project string, going bool) (news []string) {
+func (u Uses) Set(app, project string, going bool) (news []string) {
 	before, known := u.byApp[app]
 	if known && before.users.project == project && before.going == going || !known && project == "" {
 		return nil

@@ -27,7 +27,7 @@ func TestUses(t *testing.T) {
 		{"a", "", false, []string{"web"}, Users{}},
 		{"c", "", false, []string{"other"}, Users{}},
 	} {
-		if diff := cmp.Diff(step.news, u.Note(step.app, step.project, step.going), cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(step.news, u.Set(step.app, step.project, step.going), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("note(%s, %s, %t) (-want +got)\n%s", step.app, step.project, step.going, diff)
 		}
 		if diff := cmp.Diff(step.web, u.Of("web"), cmp.AllowUnexported(Users{})); diff != "" {

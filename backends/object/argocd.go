@@ -123,8 +123,8 @@ func SecretField(data map[string]any, key string) string {
 	return string(value)
 }
 
-// MaxToldBytes is how many bytes of a text of a peer are told.
-const MaxToldBytes = 160
+// MaxQuotedBytes is how many bytes of a text of a peer Quoted has.
+const MaxQuotedBytes = 160
 
 // StringsAt is a list of strings; false when it is something else. One that is not there
 // is empty.
@@ -140,10 +140,10 @@ func StringsAt(m map[string]any, field string) (list []string, ok bool) {
 	return list, ok
 }
 
-// Told is what a peer wrote, as it may be told.
-func Told(s string) string {
-	if len(s) > MaxToldBytes {
-		s = strings.ToValidUTF8(s[:MaxToldBytes], "") + "…"
+// Quoted is what a peer wrote, in quotes and not too long, as a message may have it.
+func Quoted(s string) string {
+	if len(s) > MaxQuotedBytes {
+		s = strings.ToValidUTF8(s[:MaxQuotedBytes], "") + "…"
 	}
 	return fmt.Sprintf("%q", s)
 }

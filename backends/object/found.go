@@ -12,10 +12,10 @@ type Found struct {
 	// Content is the spec, or the data of a Secret.
 	Content any `json:"content,omitempty"`
 
-	UID         string `json:"-"` // of the object
-	KeptUID     string `json:"-"` // of what is kept
-	KeptVersion string `json:"-"`
-	Lost        bool   `json:"-"` // nothing is kept, or nothing that could be read
+	UID           string `json:"-"` // of the object
+	StoredUID     string `json:"-"` // of what is kept
+	StoredVersion string `json:"-"`
+	Lost          bool   `json:"-"` // nothing is kept, or nothing that could be read
 }
 
 // FoundOf returns what of o a copy could overwrite.

@@ -11,9 +11,9 @@ import (
 	"github.com/argomesh/argomesh/backends/object"
 )
 
-// KeptCommands is the number of command ids that a spoke remembers with each
+// MaxTakenCommands is the number of command ids that a spoke remembers with each
 // Application, so that a command that is sent again is not run again.
-const KeptCommands = 16
+const MaxTakenCommands = 16
 
 // WaitingMessage and SentMessage begin the messages of the operationState that the
 // principal writes while a command is on its way. The second is written before the command is first sent: from
@@ -55,9 +55,9 @@ func AddInfo(operation map[string]any, name, value string) {
 // CommandID returns the id of an operation; empty when it was given none.
 func CommandID(operation map[string]any) string { return Info(operation, object.CommandInfo) }
 
-// BornOnSpoke returns an operation that the hub shows since it was born on the
+// StartedOnSpoke returns an operation that the hub shows since it was born on the
 // spoke, as it is there; nil for every other one.
-func BornOnSpoke(operation map[string]any) map[string]any {
+func StartedOnSpoke(operation map[string]any) map[string]any {
 	if Info(operation, object.SpokeInfo) == "" {
 		return nil
 	}
@@ -80,7 +80,7 @@ func BornOnSpoke(operation map[string]any) map[string]any {
 // RollingSync would then write again, and no one would come any further.
 func Of(o object.Object) map[string]any {
 	operation, noted := o.Child("operation"), o.Child("status", "operationState", "operation")
-	if operation == nil || CommandID(operation) != "" || BornOnSpoke(operation) != nil ||
+	if operation == nil || CommandID(operation) != "" || StartedOnSpoke(operation) != nil ||
 		CommandID(noted) == "" || Completed(o.Child("status", "operationState")) {
 		return operation
 	}
@@ -139,9 +139,9 @@ func (t Target) Runs(o object.Object) bool {
 	return id == t.Command && (id != "" || object.StringAt(state, "startedAt") == t.StartedAt)
 }
 
-// Remember keeps the last ids of the commands that were taken.
-func Remember(o object.Object, ids []string) {
-	o.SetAnnotation(object.CommandsKey, string(object.Encode(ids[max(0, len(ids)-KeptCommands):])))
+// SetTakenCommands keeps the last ids of the commands that were taken.
+func SetTakenCommands(o object.Object, ids []string) {
+	o.SetAnnotation(object.CommandsKey, string(object.Encode(ids[max(0, len(ids)-MaxTakenCommands):])))
 }
 
 // TakenCommands returns the ids of the last commands that a spoke took, newest last.
@@ -153,9 +153,9 @@ func TakenCommands(o object.Object) []string {
 	return ids
 }
 
-// Overtaken is the id of the last command that this spoke took, once nothing of it
+// Superseded is the id of the last command that this spoke took, once nothing of it
 // is left to be seen, since another operation ran after it; else empty.
-func Overtaken(o object.Object) string {
+func Superseded(o object.Object) string {
 	ids := TakenCommands(o)
 	if len(ids) == 0 {
 		return ""
@@ -197,9 +197,9 @@ func StartedByApplicationSet(operation map[string]any) bool {
 	return object.StringAt(by, "username") == "applicationset-controller"
 }
 
-// LookedAtSince reports whether a spoke reconciled an Application after the end of
+// ReconciledSince reports whether a spoke reconciled an Application after the end of
 // its last operation. Both times are RFC 3339 in UTC.
-func LookedAtSince(o object.Object) bool {
+func ReconciledSince(o object.Object) bool {
 	return object.StringAt(o.Child("status"), "reconciledAt") >= object.StringAt(o.Child("status", "operationState"),
 		"finishedAt")
 }

@@ -56,9 +56,9 @@ func (known Requests) Ask(o object.Object, command map[string]any) {
 	}
 }
 
-// TakeRequests puts the requests of a command that this spoke has not yet taken
+// ApplyRequests puts the requests of a command that this spoke has not yet taken
 // on its Application.
-func TakeRequests(o object.Object, command map[string]any) {
+func ApplyRequests(o object.Object, command map[string]any) {
 	for i, names := range requests {
 		r, ok := command[names.name].(map[string]any)
 		if !ok || object.StringAt(r, "id") == o.Annotation(names.taken) {
@@ -77,9 +77,9 @@ func consumable(o object.Object, request int) bool {
 	return request != Hydrate || o.Child("spec", "sourceHydrator") != nil
 }
 
-// TellRequests adds to a status which requests the spoke's controller consumed
+// ReportRequests adds to a status which requests the spoke's controller consumed
 // last; none of a kind while one is pending.
-func TellRequests(o object.Object, status map[string]any) {
+func ReportRequests(o object.Object, status map[string]any) {
 	for i, names := range requests {
 		pending := o.Annotation(names.key) != "" && consumable(o, i)
 		if id := o.Annotation(names.taken); id != "" && !pending {

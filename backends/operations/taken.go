@@ -34,11 +34,11 @@ func TakenOf(e stream.Event, uid string) TakenCommand {
 	return t
 }
 
-// Held is the version of the command that o holds. Argo CD's controller writes
+// Stored is the version of the command that o shows. Argo CD's controller writes
 // operationState without looking at what it overwrites, and so may undo a
-// Termination; then nothing is held, and the hub sends the command again. So it does
+// Termination; then none is stored, and the hub sends the command again. So it does
 // when o does not show what it took.
-func (t TakenCommand) Held(o object.Object) stream.Version {
+func (t TakenCommand) Stored(o object.Object) stream.Version {
 	if t.uid != o.UID() || t.end.Runs(o) || !t.shown(o) {
 		return stream.Version{}
 	}
@@ -62,9 +62,9 @@ func showsCommand(o object.Object, id string) bool {
 		slices.Contains(ids, id) || slices.Contains(ids, UnstartedPrefix+id)
 }
 
-// Lost refuses an event with the operation that was taken before and of which o tells
+// RefuseRepeat refuses an event with the operation that was taken before and of which o tells
 // nothing any more: it may have run, and a command takes effect at most once.
-func (t TakenCommand) Lost(e stream.Event, o object.Object) *stream.Refusal {
+func (t TakenCommand) RefuseRepeat(e stream.Event, o object.Object) *stream.Refusal {
 	if t.id == "" || t.uid != o.UID() || e.Verb != stream.Apply || TakenOf(e, t.uid).id != t.id || showsCommand(o, t.id) {
 		return nil
 	}

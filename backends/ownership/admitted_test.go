@@ -99,7 +99,7 @@ func TestProjectThatIsThere(t *testing.T) {
 	if _, needed := r.PlanHubUpdate(o, LinkState{}); needed {
 		t.Error("without a policy it is cut")
 	}
-	held := r.Held(stream.AppProjects, o, nil)
+	held := r.Stored(stream.AppProjects, o, nil)
 
 	narrow := r
 	narrow.Policy = bounding()
@@ -123,7 +123,7 @@ func TestProjectThatIsThere(t *testing.T) {
 	if diff := cmp.Diff([]string{"spec.destinations[1]"}, narrow.Dropped(stream.AppProjects, cut)); diff != "" {
 		t.Errorf("what the hub is told (-want +got)\n%s", diff)
 	}
-	if got := narrow.Held(stream.AppProjects, cut, nil); got != held {
+	if got := narrow.Stored(stream.AppProjects, cut, nil); got != held {
 		t.Error("the spoke does not hold what it was sent, and it would be sent for ever")
 	}
 
@@ -141,7 +141,7 @@ func TestProjectThatIsThere(t *testing.T) {
 	wider.Policy = bounding()
 	wider.Policy.DestinationNamespaces = []string{"*"}
 	wider.Policy.SourceRepos = []string{"*"}
-	if got := wider.Held(stream.AppProjects, cut, nil); got == held {
+	if got := wider.Stored(stream.AppProjects, cut, nil); got == held {
 		t.Error("under another policy it does not want the project anew")
 	}
 	wider.Policy.Projects = []string{"*"}
@@ -165,7 +165,7 @@ func TestProjectThatIsThere(t *testing.T) {
 	if fields, err = object.Decode(raw); err != nil {
 		t.Fatal(err)
 	}
-	if got := narrow.Held(stream.AppProjects, object.Object{Key: o.Key, Fields: fields}, nil); got == held {
+	if got := narrow.Stored(stream.AppProjects, object.Object{Key: o.Key, Fields: fields}, nil); got == held {
 		t.Error("what somebody changed on the spoke is taken for what the hub sent")
 	}
 }

@@ -23,7 +23,7 @@ const (
 
 // adoption says why an object that is no copy may not be adopted; nil when it may.
 func adoption(r Rules, o object.Object) *stream.Refusal {
-	if refusal := r.GivenAway(o); refusal != nil {
+	if refusal := r.RefuseReleased(o); refusal != nil {
 		return refusal
 	}
 	name := adoptableName(r, o)
@@ -85,15 +85,15 @@ func adopt(current, next object.Object) []Write {
 		object.SetConditions(status, slices.DeleteFunc(object.Conditions(status), object.IsReturnedCondition))
 	}
 	return []Write{
-		{Op: Keep, Raw: object.Encode(object.FoundOf(current))},
+		{Op: SaveFound, Raw: object.Encode(object.FoundOf(current))},
 		{Op: Update, Raw: object.Encode(next.Fields)},
 	}
 }
 
-// takes refuses the project default where there is none, unless it may be adopted: each
+// refuseDefault refuses the project default where there is none, unless it may be adopted: each
 // argocd-server makes one that permits all, and whose it then is no one could tell. What
 // is the hub's already stays.
-func takes(r Rules, key stream.ResourceKey, current *object.Object) *stream.Refusal {
+func refuseDefault(r Rules, key stream.ResourceKey, current *object.Object) *stream.Refusal {
 	if r.Side != stream.Spoke || key.Kind != stream.AppProject || key.Name != object.DefaultProjectName ||
 		current != nil ||
 		glob.Any(adoptedNames(r), policy.KindProject+"/"+object.DefaultProjectName) {

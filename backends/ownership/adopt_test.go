@@ -145,14 +145,14 @@ func TestWhatWasFoundIsLost(t *testing.T) {
 			}
 			o := stored(t, key, writes, nil)
 			rec, _ := record.Of(o)
-			rec.Quiet, rec.Releasing = &record.Quiet{Over: true}, true // the wait is over
+			rec.Quiescing, rec.Releasing = &record.Quiescing{Done: true}, true // the wait is over
 			stamp(o, rec)
-			if writes, _ = spoke.Plan(objecttest.Removal(c), key, &o, operations.Requests{}); len(writes) != 1 || writes[0].Op != Recall {
+			if writes, _ = spoke.Plan(objecttest.Removal(c), key, &o, operations.Requests{}); len(writes) != 1 || writes[0].Op != LoadFound {
 				t.Fatalf("Plan() = %v", ops(writes))
 			}
 			o.Found = &object.Found{UID: rec.Adopted, Lost: true}
 			writes, _ = spoke.Plan(objecttest.Removal(c), key, &o, operations.Requests{})
-			if diff := cmp.Diff([]Op{Update, Forget}, ops(writes)); diff != "" {
+			if diff := cmp.Diff([]Op{Update, RemoveFound}, ops(writes)); diff != "" {
 				t.Fatalf("Plan() (-want +got)\n%s", diff)
 			}
 			left := stored(t, key, writes, nil)

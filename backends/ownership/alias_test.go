@@ -63,7 +63,7 @@ func TestAliases(t *testing.T) {
 				if _, sent := r.Content(stream.Applications, o, operations.Requests{}); sent != (by.want == "") {
 					t.Errorf("sent, by destination %t: %t", by.destination, sent)
 				}
-				if r.Runs(mapping.Whereabouts{Seen: o}) != (by.want == "") {
+				if r.Runs(mapping.Destination{Seen: o}) != (by.want == "") {
 					t.Errorf("it runs on the spoke, by destination %t", by.destination)
 				}
 			}
@@ -95,12 +95,12 @@ func TestAliasedOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !read(told).Told {
+	if !read(told).Reported {
 		t.Errorf("the principal told it: %s", raw)
 	}
 	message := strings.ReplaceAll(object.StringAt(object.Conditions(told.Child("status"))[0].(map[string]any), "message"), "edge-1", "edge-10")
 	object.SetConditions(told.Child("status"), []any{m{"type": object.ErrorCondition, "message": message}})
-	if read(told).Told {
+	if read(told).Reported {
 		t.Errorf("what is told of another agent counts: %s", message)
 	}
 	// The patch is the one that mends it.

@@ -47,7 +47,7 @@ func planApplication(r Rules, e stream.Event, key stream.ResourceKey, current *o
 	if refusal := r.Policy.Operation("cascade"); refusal != nil {
 		return nil, refusal
 	}
-	if refusal := r.HeldForFormerHub(current); refusal != nil {
+	if refusal := r.RefuseRemoval(current); refusal != nil {
 		return nil, refusal
 	}
 	return planLeaving(r, e, current, data)
@@ -101,8 +101,8 @@ func planLeaving(r Rules, e stream.Event, current *object.Object, data map[strin
 		rec, _ = record.Of(*current)
 	}
 	switch {
-	case current == nil && r.Fenced && !r.Looked:
-		return []Write{{Op: Look}}, nil // its end is for ever, and a cache may be behind
+	case current == nil && r.Fenced && !r.Live:
+		return []Write{{Op: ReadLive}}, nil // its end is for ever, and a cache may be behind
 	case current == nil || !r.IsCopy(*current):
 		return nil, nil // nothing of ours is there: done
 	case current.Annotation(object.SourceUIDKey) != e.Version.SourceUID:
@@ -119,7 +119,7 @@ func planLeaving(r Rules, e stream.Event, current *object.Object, data map[strin
 	next := current.Clone()
 	replaceKeys(next, "labels", rec.Labels, labels)
 	replaceKeys(next, "annotations", rec.Annotations, annotations)
-	resume(next, rec, annotations)
+	resumeReconciliation(next, rec, annotations)
 	rec.Labels, rec.Annotations = object.SortedKeys(labels), object.SortedKeys(annotations)
 	rec.Created, rec.History = r.CreatedAt(next, rec, e.Revision), r.HistoryOf(next, rec)
 	rec.Revision, rec.Leaving, rec.Releasing, rec.Unconfirmed = e.Revision, true, false, false
@@ -128,7 +128,7 @@ func planLeaving(r Rules, e stream.Event, current *object.Object, data map[strin
 		rec.Hash = e.Version.Hash.String() // else it is to come again once it is being deleted
 	}
 	if current.Deleting() {
-		rec.Quiet = nil
+		rec.Quiescing = nil
 		stamp(next, rec)
 		return update(*current, next), nil
 	}
@@ -137,11 +137,11 @@ func planLeaving(r Rules, e stream.Event, current *object.Object, data map[strin
 	}
 	finalizers, _ := data["leaving"].([]any)
 	next.SetFinalizers(withCascade(next.Finalizers(), finalizers))
-	kept := rec.Quiet != nil && slices.ContainsFunc(current.Finalizers(), object.IsCascade)
-	if (hooked(*current) || rec.Quiet != nil) && !quieten(r, next, *current, &rec, kept) {
+	kept := rec.Quiescing != nil && slices.ContainsFunc(current.Finalizers(), object.IsCascade)
+	if (hooked(*current) || rec.Quiescing != nil) && !quiesce(r, next, *current, &rec, kept) {
 		rec.Hash = hash
 		stamp(next, rec)
-		return update(*current, next), &quietening
+		return update(*current, next), &quiescing
 	}
 	stamp(next, rec)
 	return []Write{{Op: Update, Raw: object.Encode(next.Fields)}, {Op: Delete}}, nil

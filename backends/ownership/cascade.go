@@ -100,9 +100,11 @@ func Leaving(e stream.Event) bool {
 		bytes.Contains(e.Data, []byte(`"leaving":[`))
 }
 
-// Unseen is the answer to a deletion of which nothing is left, as long as the watch has
+// EndUnknown is the answer to a deletion of which nothing is left, as long as the watch has
 // not said how that ended.
-var Unseen = stream.Refusal{Kind: stream.RefusalUnavailable, Message: "the spoke has not yet seen how its copy ended"}
+var EndUnknown = stream.Refusal{
+	Kind: stream.RefusalUnavailable, Message: "the spoke has not yet seen how its copy ended",
+}
 
 // KeepWorkloadsKey is the annotation that lets an Application of the hub, which is being
 // deleted with its workloads, go without them, if it has the value true. What a spoke

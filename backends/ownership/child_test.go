@@ -152,7 +152,7 @@ func TestChildIsNothingElse(t *testing.T) {
 		if content, ok := hub.Content(c, o, operations.Requests{{Type: "normal", ID: "r-1"}}); ok {
 			t.Errorf("as %s it is sent: %s", c, content.Data)
 		}
-		if held := hub.Held(c, o, nil); !held.Absent() {
+		if held := hub.Stored(c, o, nil); !held.Absent() {
 			t.Errorf("as %s it is held: %v", c, held)
 		}
 	}
@@ -160,7 +160,7 @@ func TestChildIsNothingElse(t *testing.T) {
 	if writes, refusal := hub.Plan(status, o.Key, &o, operations.Requests{}); len(writes) != 0 || refusal != nil {
 		t.Errorf("a status is written to it: %v, %v", writes, refusal)
 	}
-	if held := hub.Held(stream.Children, o, nil); held != e.Version {
+	if held := hub.Stored(stream.Children, o, nil); held != e.Version {
 		t.Errorf("Held() = %v, want %v", held, e.Version)
 	}
 	raw, needed := hub.PlanHubUpdate(o, LinkState{Now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Present: true, Refusal: &stream.Refusal{Kind: stream.RefusalInvalid}})
@@ -175,12 +175,12 @@ func TestChildIsNothingElse(t *testing.T) {
 		t.Error("Tend() is never done")
 	}
 	// The spoke sends the mirror once more, so that what it shows can be noted.
-	if held := hub.Held(stream.Children, tended, nil); held == e.Version {
+	if held := hub.Stored(stream.Children, tended, nil); held == e.Version {
 		t.Error("what the spoke shows when an operation is refused is not asked for")
 	}
 	writes, _ := hub.Plan(e, o.Key, &tended, operations.Requests{})
 	noted := stored(t, o.Key, writes, nil)
-	if held := hub.Held(stream.Children, noted, nil); held != e.Version {
+	if held := hub.Stored(stream.Children, noted, nil); held != e.Version {
 		t.Errorf("the mirror is sent again and again: Held() = %v, want %v", held, e.Version)
 	}
 }

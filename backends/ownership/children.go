@@ -72,7 +72,7 @@ func planChild(r Rules, e stream.Event, key stream.ResourceKey, current *object.
 	if refusal != nil {
 		return nil, refusal
 	}
-	fitStatus(r, status)
+	pruneStatus(r, status)
 	next, old := object.New(key), record.Record{}
 	if current != nil {
 		next = current.Clone()
@@ -97,9 +97,9 @@ func planChild(r Rules, e stream.Event, key stream.ResourceKey, current *object.
 	return strictly(update(*current, next)), nil
 }
 
-// tendChild answers what someone asks of the mirror of a child application, and
+// updateChild answers what someone asks of the mirror of a child application, and
 // lets one that is being deleted go; it is made again.
-func tendChild(r Rules, current object.Object, s LinkState) ([]byte, bool) {
+func updateChild(r Rules, current object.Object, s LinkState) ([]byte, bool) {
 	next := current.Clone()
 	if current.Deleting() {
 		dropped := next.DropFinalizers(object.IsArgoCD)

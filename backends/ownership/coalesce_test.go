@@ -14,7 +14,7 @@ import (
 func TestWhatMayWait(t *testing.T) {
 	r := ruleSet(t, stream.Spoke, stream.Managed)
 	const before, finished, after = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z", "2026-01-01T00:10:00Z"
-	form := func(meta m, status m) statuses.Pulse {
+	form := func(meta m, status m) statuses.StatusDigest {
 		annotations := m{object.SourceUIDKey: "hub-app", object.PrincipalUIDKey: "hub-1", object.RecordKey: "{}"}
 		for key, value := range meta {
 			annotations[key] = value
@@ -25,7 +25,7 @@ func TestWhatMayWait(t *testing.T) {
 		if !ok {
 			t.Fatal("there is no status")
 		}
-		p := r.Pulse(stream.Statuses, o, content)
+		p := r.StatusDigest(stream.Statuses, o, content)
 		if string(object.Encode(o.Fields)) != before {
 			t.Error("pulse() changed the object that it was given")
 		}
@@ -43,7 +43,7 @@ func TestWhatMayWait(t *testing.T) {
 		return m{"reconciledAt": reconciledAt, "operationState": state}
 	}
 	tests := map[string]struct {
-		last, next statuses.Pulse
+		last, next statuses.StatusDigest
 		want       bool
 	}{
 		"a reconciliation that changed nothing":          {form(nil, healthy(before)), form(nil, healthy(after)), true},

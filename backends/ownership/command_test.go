@@ -228,7 +228,7 @@ func TestPlanOfACommand(t *testing.T) {
 		return func(o *object.Object) { o.SetAnnotation(object.CommandsKey, string(object.Encode(ids))) }
 	}
 	var many []string
-	for i := range operations.KeptCommands {
+	for i := range operations.MaxTakenCommands {
 		many = append(many, fmt.Sprint("c-", i))
 	}
 	running := func(o *object.Object) { o.Ensure("operation")["sync"] = m{"revision": "spoke-born"} }
@@ -404,7 +404,7 @@ func TestTakenCommandIsHeld(t *testing.T) {
 			if test.held {
 				want = test.event.Version
 			}
-			if got := operations.TakenOf(test.event, o.UID()).Held(o); got != want {
+			if got := operations.TakenOf(test.event, o.UID()).Stored(o); got != want {
 				t.Errorf("held() = %v, want %v", got, want)
 			}
 		})

@@ -16,7 +16,7 @@ func commandContent(r Rules, o object.Object, asked operations.Requests) (data m
 		return nil, false
 	}
 	data = map[string]any{}
-	if r.SentElsewhere(o) == "" {
+	if r.SentToOther(o) == "" {
 		if operations.Sent(o) {
 			data["operation"] = operations.Of(o)
 		}
@@ -57,10 +57,10 @@ func planCommand(r Rules, e stream.Event, _ stream.ResourceKey, current *object.
 		}
 	}
 	next := current.Clone()
-	operations.TakeRequests(next, data)
+	operations.ApplyRequests(next, data)
 	end := operations.TargetOf(data)
 	if operation, ok := data["operation"].(map[string]any); ok {
-		refusal = takeOperation(r, next, operation, end)
+		refusal = startOperation(r, next, operation, end)
 	}
 	if end.Runs(next) {
 		next.Child("status", "operationState")["phase"] = "Terminating"
@@ -68,9 +68,9 @@ func planCommand(r Rules, e stream.Event, _ stream.ResourceKey, current *object.
 	return strictly(update(*current, next)), refusal
 }
 
-// takeOperation starts an operation in o unless it was taken before, and says why it cannot.
+// startOperation starts an operation in o unless it was taken before, and says why it cannot.
 // One that is to end before it began is taken but never starts.
-func takeOperation(r Rules, o object.Object, operation map[string]any, end operations.Target) *stream.Refusal {
+func startOperation(r Rules, o object.Object, operation map[string]any, end operations.Target) *stream.Refusal {
 	id := operations.CommandID(operation)
 	if id == "" {
 		return stream.Invalid("the operation carries no command id")
@@ -89,20 +89,21 @@ func takeOperation(r Rules, o object.Object, operation map[string]any, end opera
 		return nil
 	case slices.Contains(ids, id):
 		// The hub does not know that it ended. As the last one that was taken it is told
-		// to be overtaken.
-		operations.Remember(o, append(slices.DeleteFunc(ids, func(other string) bool { return other == id }), id))
+		// to be superseded.
+		ids = slices.DeleteFunc(ids, func(other string) bool { return other == id })
+		operations.SetTakenCommands(o, append(ids, id))
 		return nil
-	case r.Remade(o, operation):
+	case r.CopyRecreated(o, operation):
 		return stream.Invalid("the Application was created again on the spoke after the command was sent; " +
 			"whether it ran before is not known, so it is not run again")
 	case end.Command == id:
-		operations.Remember(o, append(ids, operations.UnstartedPrefix+id))
+		operations.SetTakenCommands(o, append(ids, operations.UnstartedPrefix+id))
 	case o.Child("operation") != nil:
 		return &stream.Refusal{
 			Kind: stream.RefusalUnavailable, Message: "another operation is in progress on the spoke",
 		}
 	default:
-		if refusal := fitOperation(r, operation); refusal != nil {
+		if refusal := pruneOperation(r, operation); refusal != nil {
 			return refusal
 		}
 		if refusal := admitted(r, o); refusal != nil {
@@ -113,7 +114,7 @@ func takeOperation(r Rules, o object.Object, operation map[string]any, end opera
 		}
 		o.Fields["operation"] = operation
 		delete(o.Child("status"), "operationState")
-		operations.Remember(o, append(ids, id))
+		operations.SetTakenCommands(o, append(ids, id))
 		return nil
 	}
 	return stream.Invalid("terminated before it was started")

@@ -2,7 +2,6 @@ package ownership
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/argomesh/argomesh/backends/object"
@@ -34,22 +33,21 @@ func (r Rules) Undone(e stream.Event, before *object.Object, after object.Object
 	if hadErr != nil || hasErr != nil {
 		return "" // owned encodes what decodes
 	}
-	var paths []string
-	for field, prefix := range ownedPaths {
-		paths = object.Differing(paths, prefix, had[field], has[field])
+	undone := object.Differences{Most: maxPaths}
+	for _, p := range ownedPaths {
+		undone.Add(p.path, had[p.field], has[p.field])
 	}
-	slices.Sort(paths)
-	if rest := len(paths) - maxPaths; rest > 0 {
-		paths = append(paths[:maxPaths], fmt.Sprintf("and %d more", rest))
+	if rest := undone.Number - len(undone.Paths); rest > 0 {
+		undone.Paths = append(undone.Paths, fmt.Sprintf("and %d more", rest))
 	}
-	return strings.Join(paths, ", ")
+	return strings.Join(undone.Paths, ", ")
 }
 
 // maxPaths is how many paths are named.
 const maxPaths = 5
 
-// ownedPaths are where the fields of what owned returns are in an object.
-var ownedPaths = map[string]string{
-	"labels": "metadata.labels", "annotations": "metadata.annotations", "spec": "spec", "data": "data",
-	"cascade": "metadata.finalizers",
+// ownedPaths are where the fields of what owned returns are in an object, in order.
+var ownedPaths = []struct{ field, path string }{
+	{"data", "data"}, {"annotations", "metadata.annotations"}, {"cascade", "metadata.finalizers"},
+	{"labels", "metadata.labels"}, {"spec", "spec"},
 }

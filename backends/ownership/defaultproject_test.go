@@ -52,7 +52,7 @@ func TestGivingUpLeavesTheObject(t *testing.T) {
 		t.Fatalf("Plan() = %+v, %+v, want one update", viewsOf(t, theirs.Key, writes), refusal)
 	}
 	left := stored(t, theirs.Key, writes, nil)
-	if record.Has(left) || !r.Held(stream.AppProjects, left, nil).Absent() {
+	if record.Has(left) || !r.Stored(stream.AppProjects, left, nil).Absent() {
 		t.Error("it still counts as a copy")
 	}
 	if diff := cmp.Diff(theirs.Fields["spec"], left.Fields["spec"]); diff != "" {

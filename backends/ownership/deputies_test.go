@@ -71,7 +71,7 @@ func TestDeputiesOfTheHubAreNotTheSpokes(t *testing.T) {
 					t.Errorf("annotation %s is there: %t", key, there)
 				}
 			}
-			if held := rules.Held(test.collection, got, nil); held != event.Version {
+			if held := rules.Stored(test.collection, got, nil); held != event.Version {
 				t.Errorf("Held() = %v, want %v", held, event.Version)
 			}
 		})
@@ -95,7 +95,7 @@ func TestDeputiesOfBefore(t *testing.T) {
 		o.SetAnnotation(key, "x")
 		stamp(o, rec)
 	})
-	if held := rules.Held(stream.Applications, before, nil); held == event.Version {
+	if held := rules.Stored(stream.Applications, before, nil); held == event.Version {
 		t.Error("it counts as held, so it is not sent again")
 	}
 	if writes, refusal = rules.Plan(event, appKey(rules), &before, operations.Requests{}); refusal != nil {
@@ -105,12 +105,12 @@ func TestDeputiesOfBefore(t *testing.T) {
 	if after.Annotation(key) != "" {
 		t.Error("it is still there")
 	}
-	if held := rules.Held(stream.Applications, after, nil); held != event.Version {
+	if held := rules.Stored(stream.Applications, after, nil); held != event.Version {
 		t.Errorf("Held() = %v, want %v", held, event.Version)
 	}
 	// What the hub's people ask for themselves stays.
 	asked := stored(t, appKey(rules), writes, func(o object.Object) { o.SetAnnotation(key, "theirs") })
-	if held := rules.Held(stream.Applications, asked, nil); held != event.Version {
+	if held := rules.Stored(stream.Applications, asked, nil); held != event.Version {
 		t.Errorf("with one of the hub's Held() = %v, want %v", held, event.Version)
 	}
 }

@@ -48,7 +48,7 @@ func withhold(current object.Object) []Write {
 
 // planGone is what becomes of a copy whose source has nothing.
 func planGone(r Rules, e stream.Event, current *object.Object) ([]Write, *stream.Refusal) {
-	switch refusal := r.HeldForFormerHub(current); {
+	switch refusal := r.RefuseRemoval(current); {
 	case refusal != nil:
 		return nil, refusal
 	case e.GiveUp && e.Key.Collection == stream.AppProjects:
@@ -56,7 +56,7 @@ func planGone(r Rules, e stream.Event, current *object.Object) ([]Write, *stream
 	case r.Needed == ForCascade:
 		return nil, &stays
 	}
-	if refusal := r.Spares(e, current); refusal != nil {
+	if refusal := r.OtherThanDeleted(e, current); refusal != nil {
 		return nil, refusal
 	}
 	if r.Needed == ForCopy && current != nil && r.IsCopy(*current) && !current.Deleting() {

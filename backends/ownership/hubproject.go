@@ -20,7 +20,8 @@ func (r Rules) HubProject(name string, project *object.Object) *stream.Refusal {
 	case r.Policy.Project(name) != nil:
 		return r.Policy.Project(name)
 	case project == nil:
-		if takes(r, stream.ResourceKey{Kind: stream.AppProject, Namespace: r.Namespace, Name: name}, nil) == nil {
+		key := stream.ResourceKey{Kind: stream.AppProject, Namespace: r.Namespace, Name: name}
+		if refuseDefault(r, key, nil) == nil {
 			return OnItsWay(name)
 		}
 	case r.IsCopy(*project) && r.OfThisHub(*project):

@@ -39,9 +39,9 @@ type LinkState struct {
 	// history of hub and spoke in which it was given is not the one in which it
 	// would run, so whether it ran before is not known. Empty while history goes on.
 	HistoryBroken string
-	// Vouched is the resourceVersion from which on states of the object are known to be
+	// VerifiedFrom is the resourceVersion from which on states of the object are known to be
 	// of the present history; zero while none is, so that no command is sent.
-	Vouched uint64
+	VerifiedFrom uint64
 	// Gone says that the spoke holds nothing any more of this object, whose
 	// deletion it witnessed.
 	Gone bool
@@ -70,10 +70,10 @@ func (r Rules) PlanHubUpdate(current object.Object, s LinkState) ([]byte, bool) 
 		return raw, true
 	}
 	if r.IsChild(current) {
-		return tendChild(r, current, s)
+		return updateChild(r, current, s)
 	}
 	if r.Side == stream.Spoke {
-		return tendBounds(r, current)
+		return updateBounds(r, current)
 	}
 	if current.Key.Kind != stream.Application || r.SourceUID(current) == "" {
 		return nil, false
@@ -113,7 +113,7 @@ func announceCommand(r Rules, o object.Object, s LinkState) bool {
 	switch {
 	case operation == nil:
 		return false
-	case operations.BornOnSpoke(operation) != nil:
+	case operations.StartedOnSpoke(operation) != nil:
 		if s.Away < AwayTime {
 			return false
 		}
@@ -138,10 +138,10 @@ func announceCommand(r Rules, o object.Object, s LinkState) bool {
 		delete(o.Fields, "operation")
 		return true
 	}
-	if operations.Sent(o) || !s.Present || s.Vouched == 0 || o.Revision() < s.Vouched {
+	if operations.Sent(o) || !s.Present || s.VerifiedFrom == 0 || o.Revision() < s.VerifiedFrom {
 		return false
 	}
-	operations.AddInfo(operation, object.AfterInfo, r.After(o))
+	operations.AddInfo(operation, object.AfterInfo, r.SentAt(o))
 	if r.Divided() {
 		operations.AddInfo(operation, object.AgentInfo, r.Agent.String())
 	}
@@ -186,8 +186,8 @@ func neverRuns(r Rules, o object.Object, s LinkState) string {
 		return s.HistoryBroken
 	case operations.Completed(state):
 		return ""
-	case r.SentElsewhere(o) != "":
-		return "it was sent to agent " + r.SentElsewhere(o) +
+	case r.SentToOther(o) != "":
+		return "it was sent to agent " + r.SentToOther(o) +
 			", which had the Application then; whether it ran is not known, so it is not run again"
 	case sent && s.Failure != nil:
 		return s.Failure.Message

@@ -67,12 +67,12 @@ func TestTend(t *testing.T) {
 		"it waits while the spoke is away or does not hold the Application": {managed, nil,
 			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, LinkState{}, nil},
 		"it is sent when the spoke holds the Application": {managed, nil,
-			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, LinkState{Present: true, Vouched: 7},
+			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, LinkState{Present: true, VerifiedFrom: 7},
 			&view{Operation: operation("c-1", "7"), Status: m{"operationState": invented("sent to agent edge-1", operation("c-1", "7"))}}},
 		"it is not sent before its history is checked": {managed, nil,
 			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, LinkState{Present: true}, nil},
 		"nor from a state of before that which was checked": {managed, nil,
-			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, LinkState{Present: true, Vouched: 8}, nil},
+			m{"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, LinkState{Present: true, VerifiedFrom: 8}, nil},
 		"terminated before it was sent": {managed, nil, m{
 			"spec": spec, "operation": operation("c-1", ""), "status": m{"operationState": state("Terminating", "waiting for agent edge-1", operation("c-1", ""))},
 		}, LinkState{Present: true}, &view{Status: m{"operationState": func() m {
@@ -135,7 +135,7 @@ func TestTend(t *testing.T) {
 			"spec": spec, "operation": operation("c-1", "6"), "status": m{"operationState": state("Running", "", operation("c-1", "6"))},
 		}, LinkState{Present: true}, nil},
 		"RollingSync wrote it anew while it waits: it is sent all the same": {managed, nil,
-			m{"spec": spec, "operation": operation("", ""), "status": m{"operationState": waiting()}}, LinkState{Present: true, Vouched: 7},
+			m{"spec": spec, "operation": operation("", ""), "status": m{"operationState": waiting()}}, LinkState{Present: true, VerifiedFrom: 7},
 			&view{Operation: operation("", ""), Status: m{"operationState": invented("sent to agent edge-1", operation("c-1", "7"))}}},
 		"RollingSync wrote it anew while it waits, and the agent is away": {managed, nil,
 			m{"spec": spec, "operation": operation("", ""), "status": m{"operationState": waiting()}}, LinkState{}, nil},
@@ -167,7 +167,7 @@ func TestTend(t *testing.T) {
 			m{"spec": m{}, "operation": operation("", "")}, LinkState{},
 			&view{Operation: operation("c-1", ""), Status: m{"operationState": waiting()}}},
 		"it is sent to the original that the mirror shows": {autonomous, m{"annotations": mirror},
-			m{"spec": m{}, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, LinkState{Present: true, Vouched: 1},
+			m{"spec": m{}, "operation": operation("c-1", ""), "status": m{"operationState": waiting()}}, LinkState{Present: true, VerifiedFrom: 1},
 			&view{Operation: operation("c-1", "spoke-app"), Status: m{"operationState": invented("sent to agent edge-1", operation("c-1", "spoke-app"))}}},
 		"an operation on an object of the hub in the agent's namespace": {autonomous, nil, m{"spec": m{}, "operation": operation("", "")}, LinkState{}, nil},
 
@@ -233,7 +233,7 @@ func TestTend(t *testing.T) {
 
 	t.Run("it comes to an end", func(t *testing.T) {
 		o := objecttest.Object(t, appKey(managed), nil, m{"spec": spec, "operation": operation("", "")})
-		s := LinkState{Now: clock, NewID: func() string { return "c-1" }, Present: true, Vouched: 1, Refusal: invalid}
+		s := LinkState{Now: clock, NewID: func() string { return "c-1" }, Present: true, VerifiedFrom: 1, Refusal: invalid}
 		writes := 0
 		for {
 			raw, needed := managed.PlanHubUpdate(o, s)
@@ -267,7 +267,7 @@ func TestTend(t *testing.T) {
 func TestTendComesToAnEndBesideRollingSync(t *testing.T) {
 	r := ruleSet(t, stream.Hub, stream.Managed)
 	o := objecttest.Object(t, appKey(r), nil, m{"spec": m{"destination": m{"name": "edge-1"}}})
-	s := LinkState{Now: time.Unix(0, 0), Present: true, Vouched: 1, NewID: func() string { return "c-1" }}
+	s := LinkState{Now: time.Unix(0, 0), Present: true, VerifiedFrom: 1, NewID: func() string { return "c-1" }}
 	for range 4 {
 		o.Fields["operation"] = m{"sync": m{"revision": "HEAD"}, "initiatedBy": m{"username": "applicationset-controller", "automated": true}}
 		raw, needed := r.PlanHubUpdate(o, s)

@@ -53,7 +53,11 @@ func (i items) change(o object.Object, away []string) {
 		}
 		return
 	}
-	lines := slices.DeleteFunc(linesOf(data), func(line string) bool { return slices.Contains(away, lineID(line)) })
+	gone := map[string]bool{}
+	for _, id := range away {
+		gone[id] = true
+	}
+	lines := slices.DeleteFunc(linesOf(data), func(line string) bool { return gone[lineID(line)] })
 	there := itemsOf(object.KnownHostsConfigMap, map[string]any{object.KnownHostsKey: strings.Join(lines, "\n")})
 	for _, id := range slices.Sorted(maps.Keys(i)) {
 		if _, found := there[id]; !found {

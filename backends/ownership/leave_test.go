@@ -100,7 +100,7 @@ func TestPlanOfWhatChangesWhileItGoes(t *testing.T) {
 				return
 			}
 			next := stored(t, o.Key, begun(t, spoke, test.event, *o), nil)
-			if held := spoke.Held(stream.Applications, next, nil); held != test.event.Version {
+			if held := spoke.Stored(stream.Applications, next, nil); held != test.event.Version {
 				t.Errorf("Held() = %v, want what was sent", held)
 			}
 			checkPlan(t, spoke, test.event, func(*testing.T) *object.Object { return &next }, "", nil, "")
@@ -118,14 +118,14 @@ func TestConfirmationBeforeTheDeletionReachesTheSpoke(t *testing.T) {
 	o := copyOf(t, spoke, objecttest.Apply(stream.Applications, "hub-app", 9, m{"spec": m{"project": "p"}}), nil)
 	o = stored(t, o.Key, begun(t, spoke, leaving, o), nil)
 	o.Ensure("metadata")["deletionTimestamp"] = now
-	if held := spoke.Held(stream.Applications, o, nil); held == leaving.Version {
+	if held := spoke.Stored(stream.Applications, o, nil); held == leaving.Version {
 		t.Error("it is held before the confirmation is there")
 	}
 	o = stored(t, o.Key, begun(t, spoke, leaving, o), nil)
 	if got := o.Annotation(approvedKey); got != now {
 		t.Errorf("confirmed at %q, want %q", got, now)
 	}
-	if held := spoke.Held(stream.Applications, o, nil); held != leaving.Version {
+	if held := spoke.Stored(stream.Applications, o, nil); held != leaving.Version {
 		t.Errorf("Held() = %v, want what was sent", held)
 	}
 }

@@ -172,7 +172,7 @@ func TestSelector(t *testing.T) {
 							t.Errorf("%s is sent", c)
 						}
 					}
-					if held := r.Held(stream.Statuses, o, nil); !held.Absent() {
+					if held := r.Stored(stream.Statuses, o, nil); !held.Absent() {
 						t.Errorf("Held() = %v", held)
 					}
 					if _, needed := r.PlanHubUpdate(o, LinkState{Gone: true, Present: true, Refusal: stream.Invalid("x")}); needed {

@@ -42,7 +42,7 @@ func TestMirrorsNameTheirHub(t *testing.T) {
 			if raw, needed := test.rules.PlanHubUpdate(written, LinkState{}); needed {
 				t.Errorf("Tend() = %s", raw)
 			}
-			if got := test.rules.Held(test.event.Key.Collection, written, nil); got != test.event.Version {
+			if got := test.rules.Stored(test.event.Key.Collection, written, nil); got != test.event.Version {
 				t.Errorf("Held() = %v, want %v", got, test.event.Version)
 			}
 		})
@@ -72,7 +72,7 @@ func TestMirrorsOfEarlierReleasesAreMarked(t *testing.T) {
 				t.Fatal(err)
 			}
 			marked := object.Object{Key: written.Key, Fields: fields}
-			if got := test.rules.Held(test.event.Key.Collection, marked, nil); got != test.event.Version {
+			if got := test.rules.Stored(test.event.Key.Collection, marked, nil); got != test.event.Version {
 				t.Errorf("Held() = %v, want %v", got, test.event.Version)
 			}
 			if again, needed := test.rules.PlanHubUpdate(marked, LinkState{}); needed {
@@ -99,7 +99,7 @@ func TestMirrorsOfAnotherHubAreMarkedWithTheirNextWrite(t *testing.T) {
 			if raw, needed := test.rules.PlanHubUpdate(other, LinkState{}); needed {
 				t.Errorf("Tend() = %s", raw)
 			}
-			if got := test.rules.Held(test.event.Key.Collection, other, nil); got == test.event.Version {
+			if got := test.rules.Stored(test.event.Key.Collection, other, nil); got == test.event.Version {
 				t.Error("nobody sends it once more")
 			}
 			writes, refusal := test.rules.Plan(test.event, other.Key, &other, operations.Requests{})
@@ -110,7 +110,7 @@ func TestMirrorsOfAnotherHubAreMarkedWithTheirNextWrite(t *testing.T) {
 			if got := ours.Annotation(object.HubKey); got != "hub-1" {
 				t.Errorf("the mirror names hub %q", got)
 			}
-			if got := test.rules.Held(test.event.Key.Collection, ours, nil); got != test.event.Version {
+			if got := test.rules.Stored(test.event.Key.Collection, ours, nil); got != test.event.Version {
 				t.Errorf("Held() = %v, want %v", got, test.event.Version)
 			}
 		})

@@ -73,11 +73,11 @@ func statusOf(o object.Object) map[string]any {
 }
 
 // statusForm is the canonical form of an Application's status, and of the
-// operation that was born on the spoke, if there is one.
-func statusForm(o object.Object, born map[string]any) map[string]any {
+// operation that was started on the spoke, if there is one.
+func statusForm(o object.Object, started map[string]any) map[string]any {
 	form := map[string]any{"status": statusOf(o)}
-	if born != nil {
-		form["operation"] = born
+	if started != nil {
+		form["operation"] = started
 	}
 	return form
 }

@@ -88,7 +88,7 @@ func TestOtherCopies(t *testing.T) {
 				if refusalText(refusal) != want || (len(writes) == 0) != (want != "") {
 					t.Errorf("Plan() = %d writes, %q, want %q", len(writes), refusalText(refusal), want)
 				}
-				if got := test.rules.Held(k.c, current, nil); got.Absent() == test.held {
+				if got := test.rules.Stored(k.c, current, nil); got.Absent() == test.held {
 					t.Errorf("Held() = %v, want something: %t", got, test.held)
 				}
 				if writes, _ := test.rules.Plan(objecttest.Removal(k.c), key, &current, operations.Requests{}); (len(writes) == 0) != test.kept {

@@ -78,7 +78,7 @@ func admittedSpec(r Rules, e stream.Event, key stream.ResourceKey, current *obje
 	}
 	switch refusal := refusedHere(r, e.Key, key, spec); {
 	case refusal == nil:
-	case refusal.Kind == stream.RefusalDenied && keeps(r, e, current):
+	case refusal.Kind == stream.RefusalDenied && hasSameCopy(r, e, current):
 		spec, missing = r.Policy.Bounded(e.Key.Name, spec)
 	default:
 		return nil, nil, refusal
@@ -88,14 +88,14 @@ func admittedSpec(r Rules, e stream.Event, key stream.ResourceKey, current *obje
 			return nil, nil, refusal
 		}
 	}
-	return spec, missing, takes(r, key, current)
+	return spec, missing, refuseDefault(r, key, current)
 }
 
 // awaitsDeletion is the answer while an object goes in whose place a copy is to be.
 func awaitsDeletion(r Rules, current object.Object) *stream.Refusal {
 	message := fmt.Sprintf("the %s is being deleted on the %s; it is created again when it is gone", current.Key.Kind,
 		r.Side)
-	if r.TakenDown(current) {
+	if r.DeletedLocally(current) {
 		message = "someone on the spoke deletes the Application together with its workloads; it is created again when it is gone"
 	}
 	return &stream.Refusal{Kind: stream.RefusalUnavailable, Message: message}
@@ -133,7 +133,7 @@ func writeSpec(r Rules, o object.Object, old record.Record, e stream.Event, spec
 	annotations = admittedAnnotations(r.Side, annotations)
 	replaceKeys(o, "labels", old.Labels, labels)
 	replaceKeys(o, "annotations", old.Annotations, annotations)
-	resume(o, old, annotations) // the release, or the deletion, was abandoned
+	resumeReconciliation(o, old, annotations) // the release, or the deletion, was abandoned
 	if field := object.ContentField(o.Key.Kind); field == "data" && len(spec) == 0 {
 		delete(o.Fields, field) // as the API server stores it
 	} else {
@@ -152,13 +152,13 @@ func writeSpec(r Rules, o object.Object, old record.Record, e stream.Event, spec
 		Child: e.Key.Collection == stream.Children,
 		Agent: r.Agent.String(), Adopted: old.Adopted,
 	}
-	noteShape(r, &rec, e)
+	recordShape(r, &rec, e)
 	stamp(o, rec)
 	return o
 }
 
-// noteShape notes in the record of a project's mirror how it came to its shape.
-func noteShape(r Rules, rec *record.Record, e stream.Event) {
+// recordShape notes in the record of a project's mirror how it came to its shape.
+func recordShape(r Rules, rec *record.Record, e stream.Event) {
 	if e.Key.Collection != stream.AppProjects || !r.Prefixed() {
 		return
 	}
@@ -173,9 +173,9 @@ func noteShape(r Rules, rec *record.Record, e stream.Event) {
 	}
 }
 
-// keeps reports whether an event is about the very content of a project that is there
+// hasSameCopy reports whether an event is about the very content of a project that is there
 // already, which then stays within what the policy admits. Only what is new is refused.
-func keeps(r Rules, e stream.Event, current *object.Object) bool {
+func hasSameCopy(r Rules, e stream.Event, current *object.Object) bool {
 	if r.Side != stream.Spoke || e.Key.Collection != stream.AppProjects || current == nil || !r.IsCopy(*current) ||
 		r.Policy.Kind(policy.KindProject) != nil {
 		return false

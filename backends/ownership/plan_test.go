@@ -101,7 +101,7 @@ func TestPlanOfAnApplication(t *testing.T) {
 		}), ""},
 		"adoption of an object someone made on the spoke: it loses its cascade finalizer": {adopting(spoke), first, foreign(spoke, m{
 			"labels": m{"mine": "m"}, "finalizers": []any{object.CascadeFinalizer + "/background", "foreign"},
-		}, m{"spec": m{"project": "theirs"}}), append([]view{{Op: Keep}}, but(func(v *view) {
+		}, m{"spec": m{"project": "theirs"}}), append([]view{{Op: SaveFound}}, but(func(v *view) {
 			v.Labels = m{"mine": "m", "team": "a", "tier": "1"}
 			v.Finalizers = []string{"foreign"}
 		})...), ""},
@@ -453,7 +453,7 @@ func FuzzPlan(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.Held(c, o, nil)
+			r.Stored(c, o, nil)
 			for _, c := range stream.Collections() {
 				r.Content(c, o, hard("r-1"))
 			}

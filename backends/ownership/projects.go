@@ -36,9 +36,9 @@ func planProject(r Rules, e stream.Event, key stream.ResourceKey, current *objec
 	return planSpec(r, e, key, current, data)
 }
 
-// tendBounds is the write by which a copy of a project keeps what the policy admits;
+// updateBounds is the write by which a copy of a project keeps what the policy admits;
 // false when it has nothing else.
-func tendBounds(r Rules, current object.Object) ([]byte, bool) {
+func updateBounds(r Rules, current object.Object) ([]byte, bool) {
 	if r.Side != stream.Spoke || r.Mode != stream.Managed || current.Key.Kind != stream.AppProject || current.Deleting() ||
 		!record.Has(current) {
 		return nil, false
@@ -55,7 +55,7 @@ func tendBounds(r Rules, current object.Object) ([]byte, bool) {
 	agreed := rec.Wrote == stream.HashOf(owned(current, rec)).String()
 	next := current.Clone()
 	next.Fields["spec"] = bounded
-	lack(r, &rec, missing)
+	recordMissing(r, &rec, missing)
 	if agreed {
 		stamp(next, rec)
 	} else {

@@ -39,30 +39,30 @@ func TestPlanOfACopyWithHooks(t *testing.T) {
 		steps []step
 	}{
 		"none: at once":                 {nil, nil, []step{{0, nil, nil, deletes}}},
-		"some: when it has stood still": {[]string{hooks}, nil, []step{{0, nil, nil, waits}, {quietTime - 1, nil, nil, nothing}, {quietTime, nil, nil, deletes}}},
+		"some: when it has stood still": {[]string{hooks}, nil, []step{{0, nil, nil, waits}, {quiesceTime - 1, nil, nil, nothing}, {quiesceTime, nil, nil, deletes}}},
 		"somebody else's: at once":      {[]string{"foreign"}, nil, []step{{0, nil, nil, deletes}}},
 		"before the delete as well":     {[]string{object.PreDeleteFinalizer}, nil, []step{{0, nil, nil, waits}}},
 		"a reconciliation ended": {[]string{hooks}, nil, []step{
-			{0, nil, nil, waits}, {quietTime - 1, reconciled, nil, waits}, {2*quietTime - 2, nil, nil, nothing}, {2*quietTime - 1, nil, nil, deletes},
+			{0, nil, nil, waits}, {quiesceTime - 1, reconciled, nil, waits}, {2*quiesceTime - 2, nil, nil, nothing}, {2*quiesceTime - 1, nil, nil, deletes},
 		}},
 		"it took all finalizers with it": {[]string{hooks}, nil, []step{
-			{0, nil, nil, waits}, {quietTime - 1, finalizers(), nil, waits}, {quietTime, nil, nil, nothing}, {2 * quietTime, nil, nil, deletes},
+			{0, nil, nil, waits}, {quiesceTime - 1, finalizers(), nil, waits}, {quiesceTime, nil, nil, nothing}, {2 * quiesceTime, nil, nil, deletes},
 		}},
-		"hooks come before the deletion": {nil, nil, []step{{0, nil, nil, deletes}, {time.Second, finalizers(hooks), nil, waits}, {time.Second + quietTime, nil, nil, deletes}}},
-		"the deletion met a conflict":    {[]string{hooks}, nil, []step{{0, nil, nil, waits}, {quietTime, nil, nil, deletes}, {quietTime, reconciled, nil, deletes}}},
-		"and all finalizers went":        {[]string{hooks}, nil, []step{{0, nil, nil, waits}, {quietTime, nil, nil, deletes}, {quietTime, finalizers(), nil, waits}}},
+		"hooks come before the deletion": {nil, nil, []step{{0, nil, nil, deletes}, {time.Second, finalizers(hooks), nil, waits}, {time.Second + quiesceTime, nil, nil, deletes}}},
+		"the deletion met a conflict":    {[]string{hooks}, nil, []step{{0, nil, nil, waits}, {quiesceTime, nil, nil, deletes}, {quiesceTime, reconciled, nil, deletes}}},
+		"and all finalizers went":        {[]string{hooks}, nil, []step{{0, nil, nil, waits}, {quiesceTime, nil, nil, deletes}, {quiesceTime, finalizers(), nil, waits}}},
 		"somebody lets it be reconciled": {[]string{hooks}, nil, []step{
-			{0, nil, nil, waits}, {quietTime - 1, func(o object.Object) { delete(o.Child("metadata", "annotations"), object.SkipReconcileKey) }, nil, waits}, {quietTime, nil, nil, nothing},
+			{0, nil, nil, waits}, {quiesceTime - 1, func(o object.Object) { delete(o.Child("metadata", "annotations"), object.SkipReconcileKey) }, nil, waits}, {quiesceTime, nil, nil, nothing},
 		}},
-		"the clock is put back":         {[]string{hooks}, nil, []step{{0, nil, nil, waits}, {-time.Hour, nil, nil, waits}, {quietTime - time.Hour, nil, nil, deletes}}},
+		"the clock is put back":         {[]string{hooks}, nil, []step{{0, nil, nil, waits}, {-time.Hour, nil, nil, waits}, {quiesceTime - time.Hour, nil, nil, deletes}}},
 		"somebody deletes it meanwhile": {[]string{hooks}, nil, []step{{0, nil, nil, waits}, {time.Second, func(o object.Object) { o.Ensure("metadata")["deletionTimestamp"] = now }, nil, follows}}},
-		"the hub has it skipped":        {[]string{hooks}, skip, []step{{0, nil, skip, waits}, {quietTime, nil, skip, "deletes, skipped: true"}}},
-		"the hub had it skipped":        {[]string{hooks}, skip, []step{{0, nil, skip, waits}, {quietTime, nil, nil, deletes}}},
+		"the hub has it skipped":        {[]string{hooks}, skip, []step{{0, nil, skip, waits}, {quiesceTime, nil, skip, "deletes, skipped: true"}}},
+		"the hub had it skipped":        {[]string{hooks}, skip, []step{{0, nil, skip, waits}, {quiesceTime, nil, nil, deletes}}},
 		"another writer on the spoke has it skipped": {nil, nil, []step{
 			{0, func(o object.Object) {
 				o.SetFinalizers([]string{hooks})
 				o.SetAnnotation(object.SkipReconcileKey, "true")
-			}, nil, waits}, {quietTime, nil, nil, "deletes, skipped: true"},
+			}, nil, waits}, {quiesceTime, nil, nil, "deletes, skipped: true"},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestPlanOfACopyWithHooks(t *testing.T) {
 				if list := o.Finalizers(); list[len(list)-1] != object.CascadeFinalizer {
 					t.Errorf("step %d leaves finalizers %v", i, list)
 				}
-				if held := spoke.Held(stream.Applications, o, nil); got != follows && held == e.Version {
+				if held := spoke.Stored(stream.Applications, o, nil); got != follows && held == e.Version {
 					t.Errorf("step %d: it is held before it is being deleted", i)
 				}
 			}

@@ -71,7 +71,7 @@ func TestPlanOfAnotherObjectOfThatName(t *testing.T) {
 			Op: Update, Labels: m{"mine": "m"}, Annotations: annotated("later", copies.Recreate), Spec: spec, Status: m{"history": "h"},
 			Finalizers: []string{object.PostDeleteFinalizer, "foreign"}, Created: 5, Revision: 9,
 		}}, ""},
-		"recreate, over what someone else made": {event("later", 9, copies.Recreate), foreign(spoke, m{"finalizers": []any{object.CascadeFinalizer}}, m{"spec": m{}}), []view{{Op: Keep}, {
+		"recreate, over what someone else made": {event("later", 9, copies.Recreate), foreign(spoke, m{"finalizers": []any{object.CascadeFinalizer}}, m{"spec": m{}}), []view{{Op: SaveFound}, {
 			Op: Update, Annotations: annotated("later", copies.Recreate), Spec: spec, Created: 9, Revision: 9,
 		}}, ""},
 	}

@@ -18,30 +18,30 @@ func endCopy(r Rules, current *object.Object) ([]Write, *stream.Refusal) {
 	if rec, _ := record.Of(*current); rec.Adopted == "" || current.Deleting() {
 		return release(r, current), nil // its owner deletes what was his
 	}
-	return giveBack(r, *current)
+	return returnAdopted(r, *current)
 }
 
-// giveBack makes of an adopted copy what was found, as far as it is kept. An Application
+// returnAdopted makes of an adopted copy what was found, as far as it is kept. An Application
 // is taken out of reconciliation before, and is given back when Argo CD has ended what it
 // had begun; it comes back without automated synchronization and without an operation,
 // since a sync of what was found could prune what runs now.
-func giveBack(r Rules, current object.Object) ([]Write, *stream.Refusal) {
+func returnAdopted(r Rules, current object.Object) ([]Write, *stream.Refusal) {
 	rec, _ := record.Of(current)
 	if current.Key.Kind == stream.Application {
 		next := current.Clone()
-		if !quieten(r, next, current, &rec, rec.Releasing && rec.Quiet != nil) {
+		if !quiesce(r, next, current, &rec, rec.Releasing && rec.Quiescing != nil) {
 			rec.Releasing = true
 			stamp(next, rec)
 			return update(current, next), &returning
 		}
 	}
 	if current.Found == nil || current.Found.UID != rec.Adopted {
-		return []Write{{Op: Recall}}, nil
+		return []Write{{Op: LoadFound}}, nil
 	}
 	next, note := asFound(r, current, rec)
 	return []Write{
 		{Op: Update, Raw: object.Encode(next.Fields)},
-		{Op: Forget, Note: note},
+		{Op: RemoveFound, Note: note},
 	}, nil
 }
 
@@ -143,7 +143,7 @@ func (r Rules) Orphan(o object.Object) (writes []Write, waits bool) {
 // LeaveHub takes a mirror off the hub that no link keeps any more.
 func (r Rules) LeaveHub(o object.Object) ([]Write, *stream.Refusal) {
 	if rec, _ := record.Of(o); rec.Adopted != "" {
-		return giveBack(r, o)
+		return returnAdopted(r, o)
 	}
 	next := o.Clone()
 	if next.DropFinalizers(object.IsArgoCD) {

@@ -32,7 +32,7 @@ func TestReleasedMirrorsAreTheHubsOwn(t *testing.T) {
 					t.Errorf("Plan() of %s is refused with %q", what, refusalText(refusal))
 				}
 			}
-			if got := r.Held(e.Key.Collection, released, nil); !got.Absent() {
+			if got := r.Stored(e.Key.Collection, released, nil); !got.Absent() {
 				t.Errorf("Held() = %v", got)
 			}
 			earlier := released.Clone()
@@ -52,7 +52,7 @@ func TestReleasedMirrorsAreTheHubsOwn(t *testing.T) {
 
 			again := released.Clone()
 			delete(again.Child("metadata", "annotations"), record.ReleasedKey)
-			if got := r.Held(e.Key.Collection, again, nil); got != e.Version {
+			if got := r.Stored(e.Key.Collection, again, nil); got != e.Version {
 				t.Errorf("Held() once it is a mirror again = %v, want %v", got, e.Version)
 			}
 			if writes, refusal := r.Plan(deletion, again.Key, &again, operations.Requests{}); len(writes) == 0 || refusal != nil {
@@ -66,7 +66,7 @@ func TestReleasedMirrorsAreTheHubsOwn(t *testing.T) {
 func TestCopiesAreNotReleased(t *testing.T) {
 	r, event := ruleSet(t, stream.Spoke, stream.Managed), mirrors(t)["an Application"].event
 	copied := copyOf(t, r, event, func(o object.Object) { o.SetAnnotation(record.ReleasedKey, "true") })
-	if got := r.Held(stream.Applications, copied, nil); got != event.Version {
+	if got := r.Stored(stream.Applications, copied, nil); got != event.Version {
 		t.Errorf("Held() = %v, want %v", got, event.Version)
 	}
 	if writes, refusal := r.Plan(objecttest.Removal(stream.Applications), copied.Key, &copied, operations.Requests{}); len(writes) == 0 {

@@ -124,7 +124,7 @@ func TestPlanOfARepository(t *testing.T) {
 		"another password here":                       {spoke, first, copied(func(o object.Object) { o.Ensure("data")["password"] = "ZWxzZQ==" }), []Op{Update}, ""},
 		"a field was added here":                      {spoke, first, copied(func(o object.Object) { o.Ensure("data")["insecure"] = "dHJ1ZQ==" }), []Op{Update}, ""},
 		"its label was taken here":                    {spoke, first, copied(func(o object.Object) { delete(o.Child("metadata", "labels"), object.SecretTypeKey) }), []Op{Update}, ""},
-		"adoption of a repository of the spoke's own": {adopting(spoke), first, there(ofType(object.RepositoryType), m{"data": secretData("url", "x")}), []Op{Keep, Update}, ""},
+		"adoption of a repository of the spoke's own": {adopting(spoke), first, there(ofType(object.RepositoryType), m{"data": secretData("url", "x")}), []Op{SaveFound, Update}, ""},
 		"a repository of the spoke's own":             {spoke, first, there(ofType(object.RepositoryType), m{"data": secretData("url", "x")}), nil, "not-owned: the Secret of that name on the spoke is its owner's:"},
 		"a Secret of the spoke that is no repository": {spoke, first, there(m{}, m{"data": secretData("admin.password", "x")}), nil, "not-owned:"},
 		"a cluster of the spoke":                      {spoke, first, there(ofType("cluster"), m{}), nil, "not-owned:"},
@@ -166,7 +166,7 @@ func TestPlanOfARepository(t *testing.T) {
 			if o.Label(object.SecretTypeKey) != object.RepositoryType || o.Fields["apiVersion"] != "v1" && test.current == nil {
 				t.Errorf("it is written as %s", object.Encode(o.Fields["metadata"]))
 			}
-			if got := test.rules.Held(stream.Repositories, o, nil); got != test.event.Version {
+			if got := test.rules.Stored(stream.Repositories, o, nil); got != test.event.Version {
 				t.Errorf("then it holds %v, want %v", got, test.event.Version)
 			}
 		})

@@ -47,8 +47,8 @@ func (r Rules) Review(fields map[string]any, projects func(name string) map[stri
 	return ""
 }
 
-// Gated reports whether Applications of this link have to be admitted.
-func (r Rules) Gated() bool { return r.Side == stream.Hub && r.Mode == stream.Managed }
+// NeedsAdmission reports whether Applications of this link have to be admitted.
+func (r Rules) NeedsAdmission() bool { return r.Side == stream.Hub && r.Mode == stream.Managed }
 
 // Bars says why an AppProject does not admit an Application of this link, with the rule;
 // empty when it does.
@@ -61,7 +61,7 @@ func (r Rules) Bars(a admission.Admission, app object.Object) string {
 // for one that is sent, and for what is not the agent's.
 func (r Rules) ReviewHub(app map[string]any, by admission.HubProjects) string {
 	o := copies.ObjectOfHub(app)
-	if !r.Gated() || len(r.Keys(o.Key)) == 0 || !r.Sendable(o) || o.Deleting() {
+	if !r.NeedsAdmission() || len(r.Keys(o.Key)) == 0 || !r.Sendable(o) || o.Deleting() {
 		return ""
 	}
 	return r.Bars(by.Admission(object.ProjectOf(o.Child("spec"))), o)

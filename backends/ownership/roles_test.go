@@ -44,12 +44,12 @@ func TestRulesOfMirroredProjects(t *testing.T) {
 	moved.Pairs = []mapping.Pair{{Hub: "edge-1-apps"}}
 
 	plain := write(r, nil)
-	if rec, _ := record.Of(plain); roles(plain) != 0 || rec.Shaping != "" || rec.Lacks != nil || r.Lacking(plain) != nil {
+	if rec, _ := record.Of(plain); roles(plain) != 0 || rec.Shaping != "" || rec.Lacks != nil || r.MissingRoles(plain) != nil {
 		t.Errorf("unasked: %v", plain.Fields)
 	}
 	with := write(asked, &plain)
 	want := `its mirror edge-1-web is without role "admin": policy "p, proj:web:admin, clusters, get, web/*, allow": the hub mirrors nothing of that resource, but applications, logs and exec`
-	if told := asked.Lacking(with); roles(with) != 1 || told == nil || told.Message != want {
+	if told := asked.MissingRoles(with); roles(with) != 1 || told == nil || told.Message != want {
 		t.Errorf("asked for: %v, told %v", with.Fields, told)
 	}
 	elsewhere := write(moved, &plain)
@@ -57,7 +57,7 @@ func TestRulesOfMirroredProjects(t *testing.T) {
 		t.Errorf("in another namespace: %v", got)
 	}
 	without := write(r, &with)
-	if roles(without) != 0 || r.Lacking(without) != nil {
+	if roles(without) != 0 || r.MissingRoles(without) != nil {
 		t.Errorf("asked for no more: %v", without.Fields)
 	}
 	for name, test := range map[string]struct {
@@ -70,7 +70,7 @@ func TestRulesOfMirroredProjects(t *testing.T) {
 	} {
 		last := test.rules.ReplyOf(stream.AppProjects, event.Version, test.o)
 		for _, reply := range []*Reply{nil, &last} {
-			if held := test.rules.Held(stream.AppProjects, test.o, reply); held.Absent() || (held == event.Version) != test.held {
+			if held := test.rules.Stored(stream.AppProjects, test.o, reply); held.Absent() || (held == event.Version) != test.held {
 				t.Errorf("%s: held is %v, want that of the spoke: %t", name, held, test.held)
 			}
 		}

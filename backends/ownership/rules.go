@@ -51,8 +51,8 @@ type Rules struct {
 	// Fenced says that an Application on which Argo CD acts by itself is created out of
 	// reconciliation. A Mirror sets it, on the spoke of a managed agent.
 	Fenced bool
-	// Looked says that what there is was read from the API server itself. A Mirror sets it.
-	Looked bool
+	// Live says that what there is was read from the API server itself. A Mirror sets it.
+	Live bool
 	// Now is when a plan is made, by the clock of this side. A Mirror sets it.
 	Now time.Time
 	// Needed says for what a copy of an AppProject is needed. A Mirror sets it, on the spoke.

@@ -301,7 +301,7 @@ func TestRulesContentOfAnOperation(t *testing.T) {
 			if len(writes) > 0 {
 				shown = stored(t, shown.Key, writes, nil)
 			}
-			if got := hub.Held(stream.Statuses, shown, nil); got != content.Version {
+			if got := hub.Stored(stream.Statuses, shown, nil); got != content.Version {
 				t.Errorf("Held() = %v on the hub, want %v: %s", got, content.Version, object.Encode(shown.Fields))
 			}
 			if raw, ok := hub.Content(stream.Commands, shown, operations.Requests{}); ok {
@@ -512,7 +512,7 @@ func TestRulesHeld(t *testing.T) {
 			if test.reply != nil {
 				reply = test.reply(o)
 			}
-			got := spoke.Held(stream.Applications, o, reply)
+			got := spoke.Stored(stream.Applications, o, reply)
 			switch test.want {
 			case same:
 				if diff := cmp.Diff(e.Version, got); diff != "" {
@@ -535,12 +535,12 @@ func TestRulesHeld(t *testing.T) {
 		o := stored(t, base.Key, begun(t, spoke, leaving, base), func(o object.Object) {
 			o.Ensure("metadata")["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 		})
-		if got := spoke.Held(stream.Applications, o, nil); got != leaving.Version {
+		if got := spoke.Stored(stream.Applications, o, nil); got != leaving.Version {
 			t.Errorf("Held() = %v, want the leaving version", got)
 		}
 	})
 	t.Run("commands are not in the object", func(t *testing.T) {
-		if got := spoke.Held(stream.Commands, copyOf(t, spoke, e, nil), nil); !got.Absent() {
+		if got := spoke.Stored(stream.Commands, copyOf(t, spoke, e, nil), nil); !got.Absent() {
 			t.Errorf("Held() = %v", got)
 		}
 	})
@@ -551,30 +551,30 @@ func TestRulesHeld(t *testing.T) {
 			"status": m{"health": m{"status": "Healthy"}, "conditions": []any{m{"type": object.ErrorCondition, "message": "x"}}},
 		})
 		want := stream.Version{SourceUID: "uid-1", Hash: stream.HashOf([]byte(`{"status":{"health":{"status":"Healthy"}}}`))}
-		if diff := cmp.Diff(want, hub.Held(stream.Statuses, o, nil)); diff != "" {
+		if diff := cmp.Diff(want, hub.Stored(stream.Statuses, o, nil)); diff != "" {
 			t.Errorf("Held() (-want +got)\n%s", diff)
 		}
 	})
 	t.Run("what is not the agent's shows no status", func(t *testing.T) {
 		hub := ruleSet(t, stream.Hub, stream.Managed)
 		o := objecttest.Object(t, appKey(hub), nil, m{"spec": m{"destination": m{"name": "elsewhere"}}, "status": m{"health": m{"status": "Healthy"}}})
-		if got := hub.Held(stream.Statuses, o, nil); !got.Absent() {
+		if got := hub.Stored(stream.Statuses, o, nil); !got.Absent() {
 			t.Errorf("Held() = %v, want nothing", got)
 		}
 	})
 	t.Run("a status the spoke no longer sends stays to be seen", func(t *testing.T) {
 		hub := ruleSet(t, stream.Hub, stream.Managed)
 		o := objecttest.Object(t, appKey(hub), nil, m{"spec": m{"destination": m{"name": "edge-1"}}, "status": m{"health": m{"status": "Healthy"}}})
-		if got := hub.Held(stream.Statuses, o, nil); got.Absent() {
+		if got := hub.Stored(stream.Statuses, o, nil); got.Absent() {
 			t.Fatalf("Held() = %v before, want what it shows", got)
 		}
 		reply := hub.ReplyOf(stream.Statuses, stream.Version{}, o)
-		if got := hub.Held(stream.Statuses, o, &reply); !got.Absent() {
+		if got := hub.Stored(stream.Statuses, o, &reply); !got.Absent() {
 			t.Errorf("Held() = %v, want nothing", got)
 		}
 		again := o.Clone()
 		again.Ensure("metadata")["uid"] = "uid-2"
-		if got := hub.Held(stream.Statuses, again, &reply); got.SourceUID != "uid-2" {
+		if got := hub.Stored(stream.Statuses, again, &reply); got.SourceUID != "uid-2" {
 			t.Errorf("Held() = %v of the next object of that name, want what it shows", got)
 		}
 	})
@@ -587,10 +587,10 @@ func TestRulesHeld(t *testing.T) {
 		if keys := hub.Keys(theirs.Key); len(keys) != 1 {
 			t.Fatalf("Keys(%s) = %v, want the entry that the prefix tells", theirs.Key, keys)
 		}
-		if got := hub.Held(stream.AppProjects, theirs, nil); !got.Absent() {
+		if got := hub.Stored(stream.AppProjects, theirs, nil); !got.Absent() {
 			t.Errorf("Held() = %v, want nothing: the peer would have it removed", got)
 		}
-		if got := longer.Held(stream.AppProjects, theirs, nil); got.SourceUID != "spoke-project" {
+		if got := longer.Stored(stream.AppProjects, theirs, nil); got.SourceUID != "spoke-project" {
 			t.Errorf("Held() = %v of the agent it belongs to", got)
 		}
 		if writes, _ := hub.Plan(objecttest.Removal(stream.AppProjects), theirs.Key, &theirs, operations.Requests{}); len(writes) != 0 {
@@ -622,7 +622,7 @@ func TestRulesFixedPoint(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			o := copyOf(t, test.rules, test.event, nil)
-			if got := test.rules.Held(test.event.Key.Collection, o, nil); got != test.event.Version {
+			if got := test.rules.Stored(test.event.Key.Collection, o, nil); got != test.event.Version {
 				t.Errorf("Held() = %v, want %v", got, test.event.Version)
 			}
 			writes, refusal := test.rules.Plan(test.event, o.Key, &o, operations.Requests{})

@@ -65,9 +65,9 @@ func within(path, other string) bool {
 	return path == other || strings.HasPrefix(path, other+".")
 }
 
-// fitOperation takes out of an operation what is empty and not known to the API server
+// pruneOperation takes out of an operation what is empty and not known to the API server
 // of this side. An operation is run as it is given, or not at all.
-func fitOperation(r Rules, operation map[string]any) *stream.Refusal {
+func pruneOperation(r Rules, operation map[string]any) *stream.Refusal {
 	known := r.Schemas[stream.Application]
 	if known == nil {
 		return nil
@@ -81,8 +81,8 @@ func fitOperation(r Rules, operation map[string]any) *stream.Refusal {
 	return nil
 }
 
-// fitStatus takes out of a status what the API server of this side does not keep.
-func fitStatus(r Rules, status map[string]any) {
+// pruneStatus takes out of a status what the API server of this side does not keep.
+func pruneStatus(r Rules, status map[string]any) {
 	if known := r.Schemas[stream.Application]; known != nil {
 		known.Prune(map[string]any{"status": status})
 	}
@@ -97,12 +97,12 @@ func shorten(r Rules, o object.Object, dropped, missing []string) {
 	if len(dropped) > 0 {
 		rec.Dropped, rec.Schema = dropped, r.Schemas[o.Key.Kind].ID()
 	}
-	lack(r, &rec, missing)
+	recordMissing(r, &rec, missing)
 	stamp(o, rec)
 }
 
-// lack notes in the record of a project what the policy left out of it.
-func lack(r Rules, rec *record.Record, missing []string) {
+// recordMissing notes in the record of a project what the policy left out of it.
+func recordMissing(r Rules, rec *record.Record, missing []string) {
 	if len(missing) == 0 {
 		return
 	}

@@ -20,10 +20,10 @@ func statusContent(_ Rules, o object.Object, _ operations.Requests) (data map[st
 	if operation != nil && operations.CommandID(operation) == "" && !rewritten {
 		data["operation"] = operation
 	}
-	if id := operations.Overtaken(o); id != "" {
+	if id := operations.Superseded(o); id != "" {
 		data["overtaken"] = id
 	}
-	operations.TellRequests(o, data)
+	operations.ReportRequests(o, data)
 	return data, false
 }
 
@@ -35,7 +35,7 @@ func planStatus(r Rules, e stream.Event, _ stream.ResourceKey, current *object.O
 	}
 	next := current.Clone()
 	if e.Verb == stream.Delete {
-		if r.SourceUID(*current) == "" || operations.BornOnSpoke(next.Child("operation")) == nil {
+		if r.SourceUID(*current) == "" || operations.StartedOnSpoke(next.Child("operation")) == nil {
 			return nil, nil // the last status stays to be seen
 		}
 		delete(next.Fields, "operation")
@@ -82,18 +82,18 @@ func planStatus(r Rules, e stream.Event, _ stream.ResourceKey, current *object.O
 func showOperation(r Rules, o object.Object, data map[string]any) map[string]any {
 	operation, ours := operations.Of(o), o.Child("status", "operationState")
 	id := operations.CommandID(operation)
-	told := object.Object{Fields: data}
-	theirs, born := told.Child("status", "operationState"), told.Child("operation")
-	theirID := operations.CommandID(told.Child("status", "operationState", "operation"))
+	sent := object.Object{Fields: data}
+	theirs, started := sent.Child("status", "operationState"), sent.Child("operation")
+	theirID := operations.CommandID(sent.Child("status", "operationState", "operation"))
 	switch {
-	case operation == nil || operations.BornOnSpoke(operation) != nil:
+	case operation == nil || operations.StartedOnSpoke(operation) != nil:
 		delete(o.Fields, "operation")
 		if operations.NeverRan(ours) && operations.IsFromBefore(ours, theirs) {
 			return ours
 		}
-		if born != nil {
-			operations.AddInfo(born, object.SpokeInfo, r.Agent.String())
-			o.Fields["operation"] = born
+		if started != nil {
+			operations.AddInfo(started, object.SpokeInfo, r.Agent.String())
+			o.Fields["operation"] = started
 		}
 		end := operations.Termination(o)
 		if end.StartedAt != "" && end.StartedAt == object.StringAt(theirs, "startedAt") && theirID == "" &&
@@ -104,7 +104,8 @@ func showOperation(r Rules, o object.Object, data map[string]any) map[string]any
 		delete(o.Fields, "operation") // it ended unseen, while the spoke was away
 	case id == "" || theirID != id:
 		return ours
-	case operations.Completed(theirs) && operations.StartedByApplicationSet(operation) && !operations.LookedAtSince(told):
+	case operations.Completed(theirs) && operations.StartedByApplicationSet(operation) &&
+		!operations.ReconciledSince(sent):
 		// RollingSync would take an end for none, and sync again, until it also sees
 		// that the Application was reconciled; the controller does so right after.
 		return ours

@@ -92,10 +92,13 @@ func itemsSent(name string, sent map[string]any) (items, *stream.Refusal) {
 // put there, sorted.
 func itemsFound(old record.Record, have, desired items) []string {
 	var found []string
+	ours := map[string]bool{}
+	for _, id := range old.Put() {
+		ours[id] = true
+	}
 	for id, value := range desired {
 		theirs, there := have[id]
-		ours := slices.Contains(old.Items, id) && !slices.Contains(old.Found, id)
-		if there && theirs == value && !ours {
+		if there && theirs == value && !ours[id] {
 			found = append(found, id)
 		}
 	}

@@ -113,7 +113,7 @@ func TestTrust(t *testing.T) {
 					t.Fatalf("after step %d (-want +got):\n%s", i, diff)
 				}
 				want := e.Version
-				if held := spoke.Held(stream.Trust, *current, nil); held != want {
+				if held := spoke.Stored(stream.Trust, *current, nil); held != want {
 					t.Fatalf("after step %d it holds %v, want %v", i, held, want)
 				}
 				if again, _ := spoke.Plan(e, key, current, operations.Requests{}); len(again) > 0 {
@@ -136,7 +136,7 @@ func TestTrustTellsDrift(t *testing.T) {
 		"a key of the hub":   {func(o object.Object) { o.Ensure("data")["A"] = "x" }, true},
 		"a key is gone":      {func(o object.Object) { delete(o.Child("data"), "A") }, true},
 	} {
-		held := spoke.Held(stream.Trust, copyOf(t, spoke, e, test.change), nil)
+		held := spoke.Stored(stream.Trust, copyOf(t, spoke, e, test.change), nil)
 		if held.Absent() || (held != e.Version) != test.drift {
 			t.Errorf("%s: it holds %v", name, held)
 		}

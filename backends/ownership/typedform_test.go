@@ -60,7 +60,7 @@ func TestMirrorsOfEarlierReleasesAreReformed(t *testing.T) {
 				rec, _ := record.Of(o)
 				stamp(o, rec)
 			})
-			if got := test.rules.Held(collection, earlier, nil); got != test.event.Version {
+			if got := test.rules.Stored(collection, earlier, nil); got != test.event.Version {
 				t.Fatalf("before Held() = %v, want %v", got, test.event.Version)
 			}
 			raw, needed := test.rules.PlanHubUpdate(earlier, LinkState{})
@@ -71,7 +71,7 @@ func TestMirrorsOfEarlierReleasesAreReformed(t *testing.T) {
 			if diff := cmp.Diff(m{"automated": m{}}, reformed.Child("spec", "syncPolicy")); diff != "" {
 				t.Errorf("spec.syncPolicy (-want +got)\n%s", diff)
 			}
-			if got := test.rules.Held(collection, reformed, nil); got != test.event.Version {
+			if got := test.rules.Stored(collection, reformed, nil); got != test.event.Version {
 				t.Errorf("Held() = %v, want %v", got, test.event.Version)
 			}
 			if again, needed := test.rules.PlanHubUpdate(reformed, LinkState{}); needed {

@@ -16,14 +16,14 @@ const (
 	Update
 	// Delete deletes the object as it was read, or as the Update before left it.
 	Delete
-	// Keep keeps what was found in the object as it was read.
-	Keep
-	// Recall reads what was kept of it; with that the plan is made again.
-	Recall
-	// Forget removes what was recalled.
-	Forget
-	// Look reads the object itself, not from a cache; with that the plan is made again.
-	Look
+	// SaveFound keeps what was found in the object as it was read.
+	SaveFound
+	// LoadFound reads what SaveFound kept; with that the plan is made again.
+	LoadFound
+	// RemoveFound removes what LoadFound read.
+	RemoveFound
+	// ReadLive reads the object itself, not from a cache; with that the plan is made again.
+	ReadLive
 	// Confirm asks whether this process is still the one that may write; if so the plan is
 	// made again.
 	Confirm
@@ -32,13 +32,13 @@ const (
 // Write is one call to the store.
 type Write struct {
 	Op   Op
-	Raw  []byte // of Create, Update and Keep
-	Note string // of Forget: what people are told
+	Raw  []byte // of Create, Update and SaveFound
+	Note string // of RemoveFound: what people are told
 	// Strict lets Create and Update fail where the API server would drop a field.
 	Strict bool
-	// Again says of a Create, the last write of its plan, that the plan is made again with
+	// Replan says of a Create, the last write of its plan, that the plan is made again with
 	// what it made.
-	Again bool
+	Replan bool
 }
 
 // update is the write that makes next of current; none when they are the same.

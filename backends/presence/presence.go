@@ -13,10 +13,10 @@ type LinkState struct {
 	ObservedAt time.Time
 }
 
-// standTime is how long the time of the last observation stands still before a principal
+// staleTime is how long the time of the last observation stands still before a principal
 // that had not the agent's last connection takes the agent for away. It is written once a
 // minute while the agent is connected.
-const standTime = 90 * time.Second
+const staleTime = 90 * time.Second
 
 // Presence is what one principal knows of who has the link. What the hub shows of what a
 // spoke answered is for the principal that had its last checked connection: another one does
@@ -40,7 +40,7 @@ func New(alone bool, now time.Time) *Presence {
 func (p *Presence) Show(s LinkState, now time.Time) (next time.Time) {
 	if s.ObservedAt != p.shown.ObservedAt {
 		p.since = now
-		next = now.Add(standTime)
+		next = now.Add(staleTime)
 	}
 	p.shown = s
 	p.ours = p.ours && s.Epoch <= p.claimed
@@ -58,11 +58,11 @@ func (p *Presence) Claim(epoch int64) (before bool) {
 // Ours reports whether this process had the last checked connection.
 func (p *Presence) Ours() bool { return p.ours || p.alone }
 
-// Arrive notes that there is a connection from now on.
-func (p *Presence) Arrive() { p.disconnectedSince = time.Time{} }
+// Connect notes that there is a connection from now on.
+func (p *Presence) Connect() { p.disconnectedSince = time.Time{} }
 
-// Part notes that there is none from now on.
-func (p *Presence) Part(now time.Time) { p.disconnectedSince = now }
+// Disconnect notes that there is none from now on.
+func (p *Presence) Disconnect(now time.Time) { p.disconnectedSince = now }
 
 // Connected reports whether there is a connection to this process.
 func (p *Presence) Connected() bool { return p.disconnectedSince.IsZero() }
@@ -75,7 +75,7 @@ func (p *Presence) Away(now time.Time) time.Duration {
 		return 0
 	case p.Ours():
 		return now.Sub(p.disconnectedSince)
-	case now.Sub(p.since) >= standTime:
+	case now.Sub(p.since) >= staleTime:
 		return now.Sub(p.since)
 	}
 	return 0
@@ -86,5 +86,5 @@ func (p *Presence) AwayAt(long time.Duration) time.Time {
 	if p.Ours() {
 		return p.disconnectedSince.Add(long)
 	}
-	return p.since.Add(standTime)
+	return p.since.Add(staleTime)
 }

@@ -47,8 +47,8 @@ type Record struct {
 	// Unconfirmed says that the copy was created by a process that does not know yet
 	// whether it was still the one that may write. Releasing is set beside it.
 	Unconfirmed bool `json:"unconfirmed,omitempty"`
-	// Quiet says how the copy waits before it is deleted; nil for one that does not.
-	Quiet *Quiet `json:"quiet,omitempty"`
+	// Quiescing says how the copy waits before it is deleted; nil for one that does not.
+	Quiescing *Quiescing `json:"quiet,omitempty"`
 	// Dropped are the paths that the API server of this side did not know, sorted, and
 	// Schema is the id of the schema that says so.
 	// Bounds is the id of the policy that left something out of a project, which is
@@ -73,7 +73,7 @@ func Has(o object.Object) bool {
 }
 
 // Of returns the record of a copy; false for an object that is none. What its slices and
-// Quiet point to is shared between callers, who replace it and do not change it.
+// Quiescing point to is shared between callers, who replace it and do not change it.
 func Of(o object.Object) (Record, bool) {
 	var rec Record
 	is := Has(o)
@@ -133,10 +133,14 @@ func (rec Record) Outdates(e stream.Event) *stream.Refusal {
 
 // Put are the items of a record that are there because we put them there.
 func (rec Record) Put() []string {
-	return slices.DeleteFunc(slices.Clone(rec.Items), func(id string) bool { return slices.Contains(rec.Found, id) })
+	found := map[string]bool{}
+	for _, id := range rec.Found {
+		found[id] = true
+	}
+	return slices.DeleteFunc(slices.Clone(rec.Items), func(id string) bool { return found[id] })
 }
 
-// Quiet is how a copy whose deletion was witnessed waits for the spoke's Argo CD.
+// Quiescing is how a copy whose deletion was witnessed waits for the spoke's Argo CD.
 //
 // At the end of a reconciliation in which delete hooks came or went, Argo CD's controller
 // writes all finalizers by a patch without a resourceVersion, from what it read at the
@@ -147,7 +151,7 @@ func (rec Record) Put() []string {
 // deleted when all that was begun before has had time to end; what begins later reads the
 // cascade finalizer, and keeps it. A copy without hook finalizers does not wait: that patch
 // could only add some, which the API server refuses of what is being deleted.
-type Quiet struct {
+type Quiescing struct {
 	// Since is when the wait began, by the clock of the agent.
 	Since time.Time `json:"since"`
 	// Reconciled is the status' reconciledAt of that moment: when it moves, a
@@ -155,15 +159,15 @@ type Quiet struct {
 	Reconciled string `json:"reconciled,omitempty"`
 	// Set says that it was us who took the copy out of reconciliation.
 	Set bool `json:"set,omitempty"`
-	// Over says that the wait is over.
-	Over bool `json:"over,omitempty"`
+	// Done says that the wait is over.
+	Done bool `json:"over,omitempty"`
 }
 
 // Resumes says that what takes a copy out of reconciliation is ours, and not meant to
 // stay.
 func (rec Record) Resumes() bool {
-	if rec.Quiet != nil {
-		return rec.Quiet.Set
+	if rec.Quiescing != nil {
+		return rec.Quiescing.Set
 	}
 	return rec.Releasing
 }

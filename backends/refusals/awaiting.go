@@ -24,9 +24,9 @@ func NewAwaiting() Awaiting {
 	return Awaiting{project: map[stream.EntryKey]string{}, entries: map[string]map[stream.EntryKey]struct{}{}}
 }
 
-// Note notes which project an entry waits for; empty for none. It reports whether there was
+// Set notes which project an entry waits for; empty for none. It reports whether there was
 // room.
-func (a Awaiting) Note(entry stream.EntryKey, project string) bool {
+func (a Awaiting) Set(entry stream.EntryKey, project string) bool {
 	if before, waits := a.project[entry]; waits {
 		if delete(a.entries[before], entry); len(a.entries[before]) == 0 {
 			delete(a.entries, before)

@@ -18,23 +18,23 @@ type Contest struct {
 	paths string
 }
 
-// Note counts what was put back. It reports whether it has become contested with that.
-func (c Contests) Note(key stream.EntryKey, paths string, now time.Time) bool {
+// Record counts what was put back. It reports whether it has become contested with that.
+func (c Contests) Record(key stream.EntryKey, paths string, now time.Time) bool {
 	one := c[key]
-	was := one.Spent() && !one.Over(now)
-	one.Note(now)
+	was := one.Exhausted() && !one.Expired(now)
+	one.Add(now)
 	one.paths = paths
 	c[key] = one
-	return one.Spent() && !was
+	return one.Exhausted() && !was
 }
 
 // Refusal says what is contested about an entry; nil for nothing. side is that of the
 // sink.
 func (c Contests) Refusal(key stream.EntryKey, side stream.Side) *stream.Refusal {
 	one, ok := c[key]
-	if !ok || !one.Spent() {
+	if !ok || !one.Exhausted() {
 		return nil
 	}
-	refusal := link.ContestedBy(side, link.Undone(one.paths))
+	refusal := link.ContestedBy(side, link.RevertText(one.paths))
 	return &refusal
 }

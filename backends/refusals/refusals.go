@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// refusalMemory is how long a refusal of ours stands when its entry does not come
+	// refusalTime is how long a refusal of ours stands when its entry does not come
 	// again. The peer tries a parked entry every six minutes at least, and says nothing
-	// Of one that is gone and that we never held.
-	refusalMemory = 15 * time.Minute
+	// of one that is gone and that we never stored.
+	refusalTime = 15 * time.Minute
 	// MaxRefusals bounds the refusals that are remembered, since a peer can invent entries:
 	// with the names and the text of each they take about 6 MiB. The peer still learns of one
 	// beyond, but this side shows it only once there is room.
@@ -32,8 +32,8 @@ type refusedEntry struct {
 	refusal stream.Refusal
 	version stream.Version // that was refused
 	at      time.Time
-	// over is what stood where the entry's object would be, for which it was refused.
-	over obstacle
+	// obstacle is what stood where the entry's object would be, for which it was refused.
+	obstacle obstacle
 }
 
 // obstacle is an object that is not ours, as far as it says whether we may have its place;
@@ -50,7 +50,7 @@ func obstacleOf(current *object.Object) obstacle {
 // StoodIn notes for which object of its place an entry was refused.
 func (r Refusals) StoodIn(key stream.EntryKey, current *object.Object) {
 	if e, refused := r[key]; refused && e.refusal.Kind == stream.RefusalNotOwned {
-		e.over = obstacleOf(current)
+		e.obstacle = obstacleOf(current)
 		r[key] = e
 	}
 }
@@ -59,16 +59,16 @@ func (r Refusals) StoodIn(key stream.EntryKey, current *object.Object) {
 // another one, or has another word on its adoption: the entry may be taken now.
 func (r Refusals) Freed(key stream.EntryKey, current *object.Object) bool {
 	e := r[key]
-	if e.over == (obstacle{}) || e.over == obstacleOf(current) {
+	if e.obstacle == (obstacle{}) || e.obstacle == obstacleOf(current) {
 		return false
 	}
-	e.over = obstacle{}
+	e.obstacle = obstacle{}
 	r[key] = e
 	return true
 }
 
-// Note remembers the answer to an entry; nil for one that was taken.
-func (r Refusals) Note(e stream.Event, refusal *stream.Refusal, now time.Time) {
+// Record remembers the answer to an entry; nil for one that was taken.
+func (r Refusals) Record(e stream.Event, refusal *stream.Refusal, now time.Time) {
 	if refusal == nil || refusal.Kind.Passing() {
 		delete(r, e.Key) // taken, or soon
 		return
@@ -79,19 +79,19 @@ func (r Refusals) Note(e stream.Event, refusal *stream.Refusal, now time.Time) {
 	r[e.Key] = refusedEntry{refusal: *refusal, version: e.Version, at: now}
 }
 
-// Held notes what is held of an entry: what was refused may have come to be there all the
+// Stored notes what is stored of an entry: what was refused may have come to be there all the
 // same, as by a write of which the reply was lost and that was refused when it came again.
-func (r Refusals) Held(key stream.EntryKey, v stream.Version) {
+func (r Refusals) Stored(key stream.EntryKey, v stream.Version) {
 	if !v.Absent() && r[key].version == v {
 		delete(r, key)
 	}
 }
 
-// Standing forgets what is too old and returns the rest.
-func (r Refusals) Standing(now time.Time) map[stream.EntryKey]stream.Refusal {
+// Active forgets what is too old and returns the rest.
+func (r Refusals) Active(now time.Time) map[stream.EntryKey]stream.Refusal {
 	out := make(map[stream.EntryKey]stream.Refusal, len(r))
 	for key, e := range r {
-		if now.Sub(e.at) > refusalMemory {
+		if now.Sub(e.at) > refusalTime {
 			delete(r, key)
 			continue
 		}

@@ -24,7 +24,7 @@ func TestRefusals(t *testing.T) {
 	now := time.Unix(1000, 0)
 	r := refusals.Refusals{}
 	refuse := func(name string, kind stream.RefusalKind) {
-		r.Note(event(name), &stream.Refusal{Kind: kind, Message: name}, now)
+		r.Record(event(name), &stream.Refusal{Kind: kind, Message: name}, now)
 	}
 	refuse("b", stream.RefusalInvalid)
 	refuse("a", stream.RefusalInvalid)
@@ -36,15 +36,15 @@ func TestRefusals(t *testing.T) {
 	if keys := r.OfKind(stream.RefusalInvalid); !slices.Equal(keys, []stream.EntryKey{entry("a"), entry("b")}) {
 		t.Errorf("of one kind: %v", keys)
 	}
-	r.Held(entry("a"), event("a").Version)
-	r.Note(event("b"), nil, now)
+	r.Stored(entry("a"), event("a").Version)
+	r.Record(event("b"), nil, now)
 	if refusal, refused := r.Of(entry("c")); !refused || refusal.Message != "c" || len(r) != 1 {
 		t.Errorf("of c %v, %d in all", refusal, len(r))
 	}
-	if standing := r.Standing(now.Add(14 * time.Minute)); len(standing) != 1 {
+	if standing := r.Active(now.Add(14 * time.Minute)); len(standing) != 1 {
 		t.Errorf("after 14 minutes %d stand", len(standing))
 	}
-	if standing := r.Standing(now.Add(16 * time.Minute)); len(standing) != 0 || len(r) != 0 {
+	if standing := r.Active(now.Add(16 * time.Minute)); len(standing) != 0 || len(r) != 0 {
 		t.Errorf("after 16 minutes %d stand", len(standing))
 	}
 }
@@ -56,7 +56,7 @@ func TestRefusalIsFreed(t *testing.T) {
 	}
 	for name, now := range map[string]*object.Object{"it has gone": nil, "it is another": at("u-2", "never"), "its owner says otherwise": at("u-1", "always")} {
 		r := refusals.Refusals{}
-		r.Note(event("a"), &stream.Refusal{Kind: stream.RefusalNotOwned}, time.Unix(1000, 0))
+		r.Record(event("a"), &stream.Refusal{Kind: stream.RefusalNotOwned}, time.Unix(1000, 0))
 		r.StoodIn(entry("a"), at("u-1", "never"))
 		if r.Freed(entry("a"), at("u-1", "never")) {
 			t.Errorf("%s: freed while it is as it was", name)
@@ -72,9 +72,9 @@ func TestRefusalsHaveALimit(t *testing.T) {
 	const most = refusals.MaxRefusals
 	r, now := refusals.Refusals{}, time.Unix(1000, 0)
 	for i := range most + 10 {
-		r.Note(event(fmt.Sprint(i)), &stream.Refusal{Kind: stream.RefusalInvalid}, now)
+		r.Record(event(fmt.Sprint(i)), &stream.Refusal{Kind: stream.RefusalInvalid}, now)
 	}
-	r.Note(event("0"), &stream.Refusal{Kind: stream.RefusalDenied}, now) // one that is known changes
+	r.Record(event("0"), &stream.Refusal{Kind: stream.RefusalDenied}, now) // one that is known changes
 	if refusal, _ := r.Of(entry("0")); len(r) != most || refusal.Kind != stream.RefusalDenied {
 		t.Errorf("%d are remembered, the first as %s", len(r), refusal.Kind)
 	}
@@ -84,15 +84,15 @@ func TestRefusalsHaveALimit(t *testing.T) {
 func TestAwaiting(t *testing.T) {
 	a := refusals.NewAwaiting()
 	for _, name := range []string{"b", "a"} {
-		if !a.Note(entry(name), "web") {
+		if !a.Set(entry(name), "web") {
 			t.Error("there is no room")
 		}
 	}
 	if got := a.Of("web"); !slices.Equal(got, []stream.EntryKey{entry("a"), entry("b")}) {
 		t.Errorf("for web wait %v", got)
 	}
-	a.Note(entry("a"), "shop")
-	a.Note(entry("b"), "")
+	a.Set(entry("a"), "shop")
+	a.Set(entry("b"), "")
 	if entries, projects := a.Size(); entries != 1 || projects != 1 || len(a.Of("web")) != 0 {
 		t.Errorf("%d entries wait for %d projects, for web %v", entries, projects, a.Of("web"))
 	}

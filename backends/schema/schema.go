@@ -38,7 +38,7 @@ type field struct {
 // Dropped is a field that is not kept.
 type Dropped struct {
 	Value any
-	in    *place
+	in    *location
 	name  string
 }
 
@@ -47,7 +47,7 @@ const maxPath = 256
 
 // Path leads to it from the object, as in spec.sources[].helm. A long one is cut.
 func (d Dropped) Path() string {
-	places := []*place{{name: d.name}}
+	places := []*location{{name: d.name}}
 	for at := d.in; at != nil; at = at.in {
 		places = append(places, at)
 	}
@@ -68,11 +68,11 @@ func (d Dropped) Path() string {
 	return path.String()
 }
 
-// place is what holds a value: a property of another place, or the items of a list in
+// location is what holds a value: a property of another place, or the items of a list in
 // it. Paths are written only for what is told: that of each member of an object with a
 // long name would be as long as the name.
-type place struct {
-	in   *place // nil: the whole object
+type location struct {
+	in   *location // nil: the whole object
 	name string
 	item bool
 }
@@ -173,14 +173,14 @@ func (s *Schema) Prune(object map[string]any) []Dropped {
 type pruner struct{ dropped []Dropped }
 
 // value prunes what is in an object or a list, which is kept itself.
-func (p *pruner) value(at *place, v any, f *field) {
+func (p *pruner) value(at *location, v any, f *field) {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, child := range v {
 			p.property(at, v, name, child, f)
 		}
 	case []any:
-		items := &place{in: at, item: true}
+		items := &location{in: at, item: true}
 		for _, item := range v {
 			switch {
 			case f == nil:
@@ -196,7 +196,7 @@ func (p *pruner) value(at *place, v any, f *field) {
 
 // preserved prunes an item of a list of which unknown fields are kept: what a schema
 // names in it is kept as that says, all else as it is.
-func (p *pruner) preserved(at *place, v any, f *field) {
+func (p *pruner) preserved(at *location, v any, f *field) {
 	if f == nil {
 		return
 	}
@@ -206,7 +206,7 @@ func (p *pruner) preserved(at *place, v any, f *field) {
 }
 
 // property prunes one property of an object.
-func (p *pruner) property(at *place, of map[string]any, name string, v any, f *field) {
+func (p *pruner) property(at *location, of map[string]any, name string, v any, f *field) {
 	var child *field
 	named := false
 	if f != nil {
@@ -226,10 +226,10 @@ func (p *pruner) property(at *place, of map[string]any, name string, v any, f *f
 }
 
 // inner prunes a property that is kept. Most have nothing in them.
-func (p *pruner) inner(in *place, name string, v any, f *field) {
+func (p *pruner) inner(in *location, name string, v any, f *field) {
 	switch v.(type) {
 	case map[string]any, []any:
-		p.value(&place{in: in, name: name}, v, f)
+		p.value(&location{in: in, name: name}, v, f)
 	}
 }
 

@@ -35,8 +35,8 @@ const goodbyeTime = time.Second
 type Session struct {
 	// Out takes what is to be sent.
 	Out chan stream.Message
-	// Over is closed by the owner when this no longer is the session of its link.
-	Over chan struct{}
+	// Detached is closed by the owner when this no longer is the session of its link.
+	Detached chan struct{}
 	// Withdrawn is closed when the authority of the connection has ended: nothing
 	// that came on it is begun any more.
 	Withdrawn <-chan struct{}
@@ -48,7 +48,7 @@ type Session struct {
 
 // New returns a session whose authority ends when withdrawn is closed.
 func New(withdrawn <-chan struct{}) *Session {
-	return &Session{Out: make(chan stream.Message), Over: make(chan struct{}), ended: make(chan struct{}),
+	return &Session{Out: make(chan stream.Message), Detached: make(chan struct{}), ended: make(chan struct{}),
 		Withdrawn: withdrawn}
 }
 
@@ -66,9 +66,9 @@ type Owner struct {
 	Receive func(stream.Message) bool
 	// Detach says that no message of the owner leaves any more. It is called once.
 	Detach func()
-	// Done is closed when the owner has ended, for the reason Why.
-	Done <-chan struct{}
-	Why  func() error
+	// Done is closed when the owner has ended, for the reason Cause.
+	Done  <-chan struct{}
+	Cause func() error
 }
 
 // Carry carries messages until the connection ends, ctx is done, or the owner ends the
@@ -89,14 +89,14 @@ func (s *Session) Carry(ctx context.Context, conn Conn, o Owner) error {
 			c.send(msg)
 		case err := <-c.sent:
 			if c.sending = false; err != nil {
-				return c.failed(c.whySend(err))
+				return c.failed(c.sendError(err))
 			}
 		case err := <-c.received:
 			return c.failed(err)
 		case <-ctx.Done():
 			return c.leave(reasonOf(context.Cause(ctx)))
 		case <-o.Done:
-			reason, cause := reasonOf(o.Why())
+			reason, cause := reasonOf(o.Cause())
 			if reason != stream.GoodbyeRevoked {
 				cause = errStopping
 			}
@@ -174,17 +174,17 @@ func (c *transport) leave(reason stream.GoodbyeReason, cause error) error {
 	return fmt.Errorf("%w: %w", ErrEnded, cause)
 }
 
-// whySend is why a send failed. Of a stream that has ended it says io.EOF, and only who
+// sendError is why a send failed. Of a stream that has ended it says io.EOF, and only who
 // receives is told how it ended, such as that the agent was suspended
 // (grpc.ClientStream.SendMsg).
-func (c *transport) whySend(err error) error {
+func (c *transport) sendError(err error) error {
 	if errors.Is(err, io.EOF) {
-		patience := time.NewTimer(goodbyeTime)
-		defer patience.Stop()
+		timeout := time.NewTimer(goodbyeTime)
+		defer timeout.Stop()
 		select {
 		case ended := <-c.received:
 			return ended
-		case <-patience.C:
+		case <-timeout.C:
 		}
 	}
 	return fmt.Errorf("send: %w", err)
@@ -200,8 +200,8 @@ func (c *transport) send(m stream.Message) {
 // that does not must not hold us up. At a drain the end of the peer is waited for, so
 // that its next connection, or that of another process, begins after this one.
 func (c *transport) sendGoodbye(reason stream.GoodbyeReason) {
-	patience := time.NewTimer(goodbyeTime)
-	defer patience.Stop()
+	timeout := time.NewTimer(goodbyeTime)
+	defer timeout.Stop()
 	saying, receiving := reason != "", reason == stream.GoodbyeDrain
 	for saying || receiving || c.sending {
 		if saying && !c.sending {
@@ -217,7 +217,7 @@ func (c *transport) sendGoodbye(reason stream.GoodbyeReason) {
 				return
 			}
 			receiving = false
-		case <-patience.C:
+		case <-timeout.C:
 			return
 		}
 	}

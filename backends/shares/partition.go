@@ -15,8 +15,8 @@ import (
 )
 
 // Partition divides the Applications of a hub's Store among the links of its agents, when
-// the namespace alone does not say whose they are. Each Application is in the share of
-// one agent or of none: through a share no other one is read, listed or written. Its
+// the namespace alone does not say whose they are. Each Application is in the part of
+// one agent or of none: through its Store no other one is read, listed or written. Its
 // methods may be called concurrently.
 type Partition struct {
 	store  backends.Store
@@ -45,8 +45,8 @@ func New(store backends.Store) *Partition {
 	}
 }
 
-// Assign says again whose each Application is, and returns the agents whose share is
-// another one now, each with the Applications that it got or lost. The shares count as
+// Assign says again whose each Application is, and returns the agents whose part is
+// another one now, each with the Applications that it got or lost. The parts count as
 // synced after the first call that finds the Store synced.
 func (s *Partition) Assign(owner mapping.Owner) map[identity.AgentName][]stream.ResourceKey {
 	s.mu.Lock()
@@ -62,7 +62,7 @@ func (s *Partition) Assign(owner mapping.Owner) map[identity.AgentName][]stream.
 	return news
 }
 
-// fill looks at all that there is once the store is synced: what is not in a share is
+// fill looks at all that there is once the store is synced: what is not in a part is
 // absent, and no one may take for absent what was not looked at. It is called with mu
 // locked, after which the store can only show something newer.
 func (s *Partition) fill() {
@@ -164,30 +164,30 @@ func (s *Partition) OwnerOf(o backends.Object) identity.AgentName {
 	return s.ownerOf(s.read(o).where)
 }
 
-// placeOwner returns whose an Application would be.
-func (s *Partition) placeOwner(where mapping.Placement) identity.AgentName {
+// ownerAt returns whose an Application would be.
+func (s *Partition) ownerAt(where mapping.Placement) identity.AgentName {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ownerOf(where)
 }
 
-// owns reports whether an object is in the share of an agent.
+// owns reports whether an object is in the part of an agent.
 func (s *Partition) owns(name identity.AgentName, o backends.Object) bool {
 	return s.OwnerOf(o) == name
 }
 
-// Synced is closed once the shares hold all that the Store did when it was synced. The
-// links of the shares begin then.
+// Synced is closed once the parts hold all that the Store did when it was synced. The
+// links of the agents begin then.
 func (s *Partition) Synced() <-chan struct{} { return s.synced }
 
-// Of is the share of an agent: the Store, in which there are no Applications but the
+// For is the Store of an agent: the hub's, in which there are no Applications but the
 // agent's. Of Applications none is made through it but mirrors of the agent's children.
-func (s *Partition) Of(name identity.AgentName) backends.Store {
+func (s *Partition) For(name identity.AgentName) backends.Store {
 	return &agentStore{Store: s.store, partition: s, agent: name}
 }
 
 // agentStore is what one agent's link sees of the hub. What it does not change is the
-// Store's; Subscribe tells of more than the share, which is allowed.
+// Store's; Subscribe tells of more than the part, which is allowed.
 type agentStore struct {
 	backends.Store
 	partition *Partition
@@ -262,11 +262,11 @@ func (s *agentStore) Create(ctx context.Context, key stream.ResourceKey, raw []b
 }
 
 // mayCreate admits mirrors of the agent's children where they are the agent's. One of that
-// name that is not in the share is never written over: a Create finds it.
+// name that is not in the part is never written over: a Create finds it.
 func (s *agentStore) mayCreate(key stream.ResourceKey, raw []byte) error {
 	child := mapping.PlacementOf(backends.Object{Key: key, Raw: raw}).Child
 	// Its destination does not count: by that it would be the agent's anywhere.
-	if child != s.agent || s.partition.placeOwner(mapping.Placement{Namespace: key.Namespace, Child: child}) != s.agent {
+	if child != s.agent || s.partition.ownerAt(mapping.Placement{Namespace: key.Namespace, Child: child}) != s.agent {
 		return fmt.Errorf("agent %s makes no Application on the hub: %w", s.agent, stream.ErrRefused)
 	}
 	if o, there := s.Store.Get(key); there && !s.shows(o) {

@@ -17,15 +17,15 @@ const batch = 20
 type plan struct {
 	away   map[identity.AgentName]Absence
 	agents map[identity.AgentName]*agentLine // of those with something to look at
-	begun  uint64                            // counts shares
+	begun  uint64                            // counts lines
 }
 
 // agentLine is what there is to look at of an agent; of no one, for the zero name.
 type agentLine struct {
-	order uint64
-	whole bool // all that the agent has
-	keys  map[stream.ResourceKey]bool
-	rests time.Time // it has no turn before
+	order     uint64
+	whole     bool // all that the agent has
+	keys      map[stream.ResourceKey]bool
+	notBefore time.Time // it has no turn before
 }
 
 func newPlan() *plan {
@@ -50,12 +50,12 @@ func (p *plan) see(away map[identity.AgentName]Absence) {
 }
 
 func (p *plan) whole(name identity.AgentName) {
-	s := p.shareOf(name)
-	s.whole, s.rests = true, time.Time{}
+	s := p.lineOf(name)
+	s.whole, s.notBefore = true, time.Time{}
 	clear(s.keys)
 }
 
-func (p *plan) shareOf(name identity.AgentName) *agentLine {
+func (p *plan) lineOf(name identity.AgentName) *agentLine {
 	s := p.agents[name]
 	if s == nil {
 		p.begun++
@@ -67,7 +67,7 @@ func (p *plan) shareOf(name identity.AgentName) *agentLine {
 
 // add has an Application of an agent, or of no one, looked at.
 func (p *plan) add(name identity.AgentName, key stream.ResourceKey) {
-	if s := p.shareOf(name); !s.whole {
+	if s := p.lineOf(name); !s.whole {
 		s.keys[key] = true
 	}
 }
@@ -109,7 +109,7 @@ func (p *plan) next(away bool, now time.Time,
 // nextAgent returns whose turn it is; nil for no one's.
 func (p *plan) nextAgent(away bool, now time.Time) (name identity.AgentName, turn *agentLine) {
 	for candidate, s := range p.agents {
-		if _, isAway := p.away[candidate]; isAway != away || now.Before(s.rests) {
+		if _, isAway := p.away[candidate]; isAway != away || now.Before(s.notBefore) {
 			continue
 		}
 		if turn == nil || p.before(candidate, name) {
@@ -133,5 +133,5 @@ func (p *plan) postpone(name identity.AgentName, keys []stream.ResourceKey, unti
 	for _, key := range keys {
 		p.add(name, key)
 	}
-	p.shareOf(name).rests = until
+	p.lineOf(name).notBefore = until
 }

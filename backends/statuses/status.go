@@ -85,21 +85,21 @@ func reconciledTime(o object.Object) (time.Time, bool) {
 // alone, if it is told at all: of one Application that is once in thinTime.
 const StatusDelay = 10 * time.Second
 
-// Pulse is what was last told of an entry that carries a status. Argo CD writes
+// StatusDigest is what was last told of an entry that carries a status. Argo CD writes
 // the whole status of each Application at every reconciliation, most of the time
 // to say no more than when that was.
-type Pulse struct {
+type StatusDigest struct {
 	Content stream.Hash
-	// rest is the hash of the source UID, and of the content less the timestamps of
+	// timeless is the hash of the source UID, and of the content less the timestamps of
 	// reconciliation.
-	rest stream.Hash
+	timeless stream.Hash
 	// reconciled says that the status is that of a reconciliation later than the
 	// end of the last operation.
 	reconciled bool
 	// at is when that reconciliation was, in seconds; zero when it does not say.
 	at int64
-	// Waits says that the entry is among the quiet ones.
-	Waits bool
+	// Delayed says that the entry is among the delayed ones.
+	Delayed bool
 }
 
 // CarriesStatus reports whether the entries of c hold an Application's status.
@@ -115,13 +115,13 @@ func CarriesStatus(c stream.Collection) bool {
 // it started. The first reconciliation after an operation satisfies both, and does
 // not wait. That a refresh was consumed is told beside the status, and so is not a
 // change of time alone.
-func MayWait(last, next Pulse) bool {
-	return last.rest == next.rest && (last.reconciled || !next.reconciled)
+func MayWait(last, next StatusDigest) bool {
+	return last.timeless == next.timeless && (last.reconciled || !next.reconciled)
 }
 
 // Thinned reports whether next, which may wait, need not be told at all: within so short a
 // time the sink would not write it, see Thins.
-func Thinned(last, next Pulse) bool {
+func Thinned(last, next StatusDigest) bool {
 	apart := time.Duration(next.at-last.at) * time.Second
 	return last.at != 0 && next.at != 0 && apart.Abs() < thinTime
 }
@@ -136,18 +136,18 @@ func WithoutTimes(o object.Object) object.Object {
 	return timeless
 }
 
-// PulseOf is the pulse of o: content is what is sent of it, and rest what would be sent of
+// StatusDigestOf is that of o: content is what is sent of it, and rest what would be sent of
 // WithoutTimes.
-func PulseOf(o object.Object, content, rest link.Content) Pulse {
+func StatusDigestOf(o object.Object, content, rest link.Content) StatusDigest {
 	at := int64(0)
 	if t, says := reconciledTime(o); says {
 		at = t.Unix()
 	}
 	reconciledAt := object.StringAt(o.Child("status"), "reconciledAt")
-	return Pulse{
-		at:      at,
-		Content: content.Version.Hash,
-		rest:    stream.HashOf(append(rest.Version.Hash[:], rest.Version.SourceUID...)),
+	return StatusDigest{
+		at:       at,
+		Content:  content.Version.Hash,
+		timeless: stream.HashOf(append(rest.Version.Hash[:], rest.Version.SourceUID...)),
 		// Times are RFC 3339 in UTC, as Kubernetes writes them.
 		reconciled: reconciledAt != "" && reconciledAt >= object.StringAt(o.Child("status", "operationState"), "finishedAt"),
 	}

@@ -15,22 +15,22 @@ import (
 	"github.com/argomesh/argomesh/stream"
 )
 
-// SettleTime is how long the cache may take to show what a write returned, before the API
+// CatchUpTime is how long the cache may take to show what a write returned, before the API
 // server itself is asked.
-const SettleTime = 5 * time.Second
+const CatchUpTime = 5 * time.Second
 
 // View belongs to one goroutine; New makes one.
 type View struct {
 	store backends.Store
 	log   zerolog.Logger
 	// schemas are what the API server keeps of each kind, as far as that is known.
-	schemas map[stream.Kind]*schema.Schema
-	ahead   map[stream.ResourceKey]ahead
+	schemas      map[stream.Kind]*schema.Schema
+	pendingReads map[stream.ResourceKey]pendingRead
 }
 
-// ahead is what a write returned, while the cache does not yet show it, or shows that
+// pendingRead is what a write returned, while the cache does not yet show it, or shows that
 // revision of it by an older definition.
-type ahead struct {
+type pendingRead struct {
 	object *backends.Object // nil: gone
 	uid    string
 	since  time.Time
@@ -42,7 +42,7 @@ type ahead struct {
 
 // New returns the View of a store, of which no write is known.
 func New(store backends.Store, log zerolog.Logger) *View {
-	return &View{store: store, log: log, ahead: map[stream.ResourceKey]ahead{}}
+	return &View{store: store, log: log, pendingReads: map[stream.ResourceKey]pendingRead{}}
 }
 
 // Learn takes what the API server keeps of each kind from now on.
@@ -52,24 +52,24 @@ func (v *View) Learn(schemas map[stream.Kind]*schema.Schema) { v.schemas = schem
 func (v *View) Schemas() map[stream.Kind]*schema.Schema { return v.schemas }
 
 // Len is how many objects the cache is behind.
-func (v *View) Len() int { return len(v.ahead) }
+func (v *View) Len() int { return len(v.pendingReads) }
 
 // Shrink gives back the memory of a burst. It is called when Len is zero.
-func (v *View) Shrink() { v.ahead = map[stream.ResourceKey]ahead{} }
+func (v *View) Shrink() { v.pendingReads = map[stream.ResourceKey]pendingRead{} }
 
 // Wrote takes what the API server has of an object, nil for gone, before the cache shows it:
 // what a write returned, which was planned by those schemas. uid is that of the object that
 // was there.
 func (v *View) Wrote(key stream.ResourceKey, o *backends.Object, uid string, schemas map[stream.Kind]*schema.Schema,
 	now time.Time) {
-	v.ahead[key] = ahead{object: o, uid: uid, since: now, schemas: schemas}
+	v.pendingReads[key] = pendingRead{object: o, uid: uid, since: now, schemas: schemas}
 }
 
 // Current is Newest decoded; nil when there is none.
-func (v *View) Current(key stream.ResourceKey) *object.Object { return v.CurrentAgain(key, nil) }
+func (v *View) Current(key stream.ResourceKey) *object.Object { return v.CurrentReusing(key, nil) }
 
-// CurrentAgain is Current without decoding what last shows already.
-func (v *View) CurrentAgain(key stream.ResourceKey, last *object.Object) *object.Object {
+// CurrentReusing is Current without decoding what last shows already.
+func (v *View) CurrentReusing(key stream.ResourceKey, last *object.Object) *object.Object {
 	o, ok := v.Newest(key)
 	switch {
 	case !ok:
@@ -89,7 +89,7 @@ func (v *View) CurrentAgain(key stream.ResourceKey, last *object.Object) *object
 // returned if the cache is behind it.
 func (v *View) Newest(key stream.ResourceKey) (backends.Object, bool) {
 	cached, ok := v.store.Get(key)
-	a, written := v.ahead[key]
+	a, written := v.pendingReads[key]
 	switch {
 	case !written:
 		return cached, ok
@@ -100,10 +100,10 @@ func (v *View) Newest(key stream.ResourceKey) (backends.Object, bool) {
 		return *a.object, true
 	case ok && a.replaces(cached, v.schemas):
 		a.shown = true
-		v.ahead[key] = a
+		v.pendingReads[key] = a
 		return *a.object, true
 	}
-	delete(v.ahead, key)
+	delete(v.pendingReads, key)
 	return cached, ok
 }
 
@@ -111,12 +111,12 @@ func (v *View) Newest(key stream.ResourceKey) (backends.Object, bool) {
 // by which it was written and answered: for a while after a definition has changed, an API
 // server's watches go on by the one before. That no other revision is there says that
 // no one has changed it.
-func (a ahead) replaces(cached backends.Object, known map[stream.Kind]*schema.Schema) bool {
+func (a pendingRead) replaces(cached backends.Object, known map[stream.Kind]*schema.Schema) bool {
 	return a.object != nil && cached.UID == a.object.UID && cached.ResourceVersion == a.object.ResourceVersion &&
 		!bytes.Equal(cached.Raw, a.object.Raw) && maps.Equal(a.schemas, known)
 }
 
-// Late returns the objects whose writes the cache did not show within SettleTime, each once in
+// Late returns the objects whose writes the cache did not show within CatchUpTime, each once in
 // that time, and when to ask again; zero for never.
 func (v *View) Late(now time.Time) (keys []stream.ResourceKey, next time.Time) {
 	ask := func(at time.Time) {
@@ -124,18 +124,18 @@ func (v *View) Late(now time.Time) (keys []stream.ResourceKey, next time.Time) {
 			next = at
 		}
 	}
-	for key, a := range v.ahead {
+	for key, a := range v.pendingReads {
 		if a.shown {
 			continue
 		}
-		if now.Sub(a.since) < SettleTime {
-			ask(a.since.Add(SettleTime))
+		if now.Sub(a.since) < CatchUpTime {
+			ask(a.since.Add(CatchUpTime))
 			continue
 		}
 		a.since = now
-		ask(a.since.Add(SettleTime))
-		v.ahead[key] = a
-		if _, _ = v.Newest(key); v.ahead[key].since.IsZero() || v.ahead[key].shown {
+		ask(a.since.Add(CatchUpTime))
+		v.pendingReads[key] = a
+		if _, _ = v.Newest(key); v.pendingReads[key].since.IsZero() || v.pendingReads[key].shown {
 			continue // it has caught up
 		}
 		keys = append(keys, key)
@@ -143,9 +143,9 @@ func (v *View) Late(now time.Time) (keys []stream.ResourceKey, next time.Time) {
 	return keys, next
 }
 
-// Unseen reports whether there is an object that only a write of ours has shown.
-func (v *View) Unseen() bool {
-	for key, a := range v.ahead {
+// HasUncached reports whether there is an object that only a write of ours has shown.
+func (v *View) HasUncached() bool {
+	for key, a := range v.pendingReads {
 		if a.object == nil {
 			continue
 		}

@@ -42,17 +42,17 @@ func TestView(t *testing.T) {
 		t.Errorf("what a write returned is not newest: %v", o.ResourceVersion)
 	}
 	last := v.Current(key)
-	if last == nil || v.CurrentAgain(key, last) != last {
+	if last == nil || v.CurrentReusing(key, last) != last {
 		t.Error("what is decoded already is decoded again")
 	}
-	if v.Unseen() {
+	if v.HasUncached() {
 		t.Error("an object that the cache shows by its UID is unseen")
 	}
-	if keys, next := v.Late(now.Add(time.Second)); len(keys) != 0 || !next.Equal(now.Add(view.SettleTime)) {
+	if keys, next := v.Late(now.Add(time.Second)); len(keys) != 0 || !next.Equal(now.Add(view.CatchUpTime)) {
 		t.Errorf("late after a second: %v, next at %v", keys, next)
 	}
-	late := now.Add(view.SettleTime)
-	if keys, next := v.Late(late); len(keys) != 1 || !next.Equal(late.Add(view.SettleTime)) {
+	late := now.Add(view.CatchUpTime)
+	if keys, next := v.Late(late); len(keys) != 1 || !next.Equal(late.Add(view.CatchUpTime)) {
 		t.Errorf("late after the time to settle: %v, next at %v", keys, next)
 	}
 	v.Wrote(key, nil, stored.UID, nil, now)
@@ -64,7 +64,7 @@ func TestView(t *testing.T) {
 		t.Error("another object of that name is not there")
 	}
 	v.Wrote(key, at("new", "2000", "{}"), "new", nil, now)
-	if !v.Unseen() {
+	if !v.HasUncached() {
 		t.Error("an object that only a write has shown is seen")
 	}
 }

@@ -47,7 +47,7 @@ type Deletion struct {
 // Deletions are those that are being confirmed. They are of one goroutine.
 type Deletions struct {
 	seen map[stream.ResourceKey]Deletion
-	// asking says that some are asked about, and again is when to ask once more; zero for
+	// asking says that some are asked about, and retryAt is when to ask once more; zero for
 	// not.
 	asking  bool
 	retryAt time.Time
@@ -98,10 +98,10 @@ const (
 // Answered notes that a batch is no longer asked about.
 func (d *Deletions) Answered() { d.asking = false }
 
-// Take is the verdict about one of a batch by what the API server said, or by the error
+// Decide is the verdict about one of a batch by what the API server said, or by the error
 // for which it said nothing. It forgets the deletion, unless it is asked again. known is
 // false of one that was given up meanwhile, or of which there is another one.
-func (d *Deletions) Take(one Deletion, confirmed bool, err error, now time.Time) (v Verdict, known bool) {
+func (d *Deletions) Decide(one Deletion, confirmed bool, err error, now time.Time) (v Verdict, known bool) {
 	key := one.Last.Key
 	current, still := d.seen[key]
 	switch {
@@ -167,21 +167,21 @@ func (d *Deletions) Undecided(key stream.ResourceKey, gone bool, uid string) boo
 	return false
 }
 
-// Told collects deletions until they are taken. Its methods may be called concurrently.
-type Told struct {
+// DeletionQueue collects deletions until they are drained. Its methods may be called concurrently.
+type DeletionQueue struct {
 	mu        sync.Mutex // guards what follows
 	deletions []backends.Deletion
 }
 
 // Add adds one.
-func (t *Told) Add(d backends.Deletion) {
+func (t *DeletionQueue) Add(d backends.Deletion) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.deletions = append(t.deletions, d)
 }
 
-// Take empties it, oldest first.
-func (t *Told) Take() []backends.Deletion {
+// Drain empties it, oldest first.
+func (t *DeletionQueue) Drain() []backends.Deletion {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	deletions := t.deletions

@@ -118,9 +118,9 @@ func (r Round) Read(ctx context.Context, store backends.Store) []Reading {
 	return found
 }
 
-// Over notes that a round has ended. It reports whether that is of use: what another
+// End notes that a round has ended. It reports whether that is of use: what another
 // principal did since it does not show.
-func (p *Proofs) Over(r Round) bool {
+func (p *Proofs) End(r Round) bool {
 	p.asking = false
 	return r.other == p.other
 }
@@ -139,9 +139,9 @@ type Proof struct {
 	Err    error
 }
 
-// Take is the proof of one object of a round by what was read, while the cache has it as
+// Decide is the proof of one object of a round by what was read, while the cache has it as
 // current, and there says that it has it.
-func (p *Proofs) Take(key stream.ResourceKey, read Reading, current backends.Object, there bool) Proof {
+func (p *Proofs) Decide(key stream.ResourceKey, read Reading, current backends.Object, there bool) Proof {
 	asked, wanted := p.wanted[key]
 	newer := object.Revision(read.Object.ResourceVersion) > object.Revision(current.ResourceVersion)
 	if read.Err == nil && read.Object.UID != "" && read.Object.UID != asked && !newer {

@@ -63,15 +63,15 @@ func (e *Ends) See(d backends.Deletion) {
 		return
 	}
 	e.cfg.Log.Warn().Stringer("resource", last.Key).Str("reason", end.Message).
-		Msg("application is gone and its workloads may not be")
-	if !e.note(last.Annotation(object.SourceUIDKey), *end) {
+		Msg("Application is gone, but its workloads may still be there")
+	if !e.add(last.Annotation(object.SourceUIDKey), *end) {
 		e.cfg.Lost()
 	}
 }
 
-// note remembers how the copy of a source's object ended. It reports whether there was
+// add remembers how the copy of a source's object ended. It reports whether there was
 // room.
-func (e *Ends) note(uid string, end stream.Refusal) bool {
+func (e *Ends) add(uid string, end stream.Refusal) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if _, known := e.known[uid]; !known && len(e.known) == maxEnds {
@@ -87,7 +87,7 @@ func (e *Ends) Answer(key stream.ResourceKey, event stream.Event) *stream.Refusa
 	if stored, found := e.cfg.Store.Get(key); found {
 		if o, err := object.Parse(stored); err == nil && record.Has(o) &&
 			o.Annotation(object.SourceUIDKey) == event.Version.SourceUID {
-			return &ownership.Unseen
+			return &ownership.EndUnknown
 		}
 	}
 	e.mu.Lock()

@@ -28,11 +28,11 @@ type Task struct {
 	Asked   operations.Requests
 	Taken   operations.TakenCommand
 	Room    bounds.Room
-	// Withdrawn and Over are closed when the authority of the connection, or the connection,
+	// Withdrawn and Detached are closed when the authority of the connection, or the connection,
 	// has ended. Nothing more is begun of the events when one of
 	// them is closed; of one of them, when its channel in Newer is.
-	Withdrawn, Over <-chan struct{}
-	Newer           map[stream.EntryKey]chan struct{} // closed when a newer event of the entry is there
+	Withdrawn, Detached <-chan struct{}
+	Newer               map[stream.EntryKey]chan struct{} // closed when a newer event of the entry is there
 }
 
 // obsolete says why nothing more is to be begun of an event; empty while something is.
@@ -40,7 +40,7 @@ type Task struct {
 // must not come about after what was told since, on this connection or a later one.
 func (t Task) obsolete(key stream.EntryKey) string {
 	switch {
-	case Closed(t.Withdrawn), Closed(t.Over):
+	case Closed(t.Withdrawn), Closed(t.Detached):
 		return "the connection has ended"
 	case Closed(t.Newer[key]):
 		return "a newer version of the entry came"
@@ -66,18 +66,18 @@ type Outcome struct {
 
 // Result is what became of one event.
 type Result struct {
-	Event stream.Event
-	Held  stream.Version
-	Reply *ownership.Reply // nil when there is none to keep
+	Event  stream.Event
+	Stored stream.Version
+	Reply  *ownership.Reply // nil when there is none to keep
 	// Implied says that the object tells by itself what a Reply would: one of before
 	// is obsolete.
 	Implied bool
 	Refusal *stream.Refusal
 	Awaits  string // the AppProject for which it was refused; empty for none
 	Undone  string // stream.Result's
-	// Dropped are the paths that the API server does not keep of what is held.
+	// Dropped are the paths that the API server does not keep of what is stored.
 	Dropped []string
-	Wanted  bool // Rules.Wants of what is held
+	Wanted  bool // Rules.Wants of what is stored
 }
 
 // Paid is what a worker wrote.
@@ -91,8 +91,8 @@ func (p *Paid) wrote(o *backends.Object) {
 	}
 }
 
-// kept counts a write of an object beside the one that is worked on.
-func (p *Paid) kept(w ownership.Write) {
+// wroteOther counts a write of an object beside the one that is worked on.
+func (p *Paid) wroteOther(w ownership.Write) {
 	p.Writes++
 	p.Bytes += object.StoredBytes(w.Raw)
 }

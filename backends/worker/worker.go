@@ -46,7 +46,7 @@ func New(cfg Config) *Worker { return &Worker{cfg: cfg} }
 
 // Do does one task, when there is room for it. Its error is that of ctx.
 func (k *Worker) Do(ctx context.Context, t Task) (Outcome, error) {
-	release, err := k.cfg.Quota.Take(ctx, k.cfg.Agent, quota.Working, object.Weigh(t.Current, t.Events))
+	release, err := k.cfg.Quota.Acquire(ctx, k.cfg.Agent, quota.Working, object.Weigh(t.Current, t.Events))
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -56,20 +56,20 @@ func (k *Worker) Do(ctx context.Context, t Task) (Outcome, error) {
 
 // Compute begins to compute on account of the peer. A spoke has no peer but its hub, that
 // could be in another one's way.
-func (k *Worker) Compute() quota.Turn {
+func (k *Worker) Compute() quota.Computation {
 	if !k.cfg.Hub {
-		return quota.Turn{}
+		return quota.Computation{}
 	}
 	return k.cfg.Quota.Compute(k.cfg.Agent)
 }
 
 func (k *Worker) perform(ctx context.Context, t Task) Outcome {
 	w := &writer{worker: k, task: t, current: t.Current, parsed: t.Parsed}
-	w.turn = k.Compute()
-	defer func() { w.turn.End() }()
+	w.computing = k.Compute()
+	defer func() { w.computing.End() }()
 	if t.Verify {
 		if err := w.wait(func() error { return w.read(ctx) }); err != nil {
-			w.worker.cfg.Log.Debug().Err(err).Stringer("resource", t.Key).Msg("cannot verify a write, trying again")
+			w.worker.cfg.Log.Debug().Err(err).Stringer("resource", t.Key).Msg("cannot verify a write, retrying")
 		}
 	}
 	// In the order in which a source sends: the Application before its command.

@@ -30,20 +30,20 @@ type writer struct {
 	task    Task
 	current *backends.Object
 	parsed  *object.Object // current, once someone decoded it; plans do not change it
-	found   *object.Found  // what was recalled last; nil before
+	found   *object.Found  // what was loaded last; nil before
 	// confirmed is the UID of the object after whose creation the fence was asked; empty
 	// for none.
 	confirmed string
-	looked    bool       // the object was read from the API server itself
-	sought    sought     // of the last plan
-	turn      quota.Turn // while nothing is waited for
+	live      bool              // the object was read from the API server itself
+	sought    sought            // of the last plan
+	computing quota.Computation // while nothing is waited for
 	out       Outcome
 }
 
 // wait calls f, which waits for others, outside of the peer's turn.
 func (w *writer) wait(f func() error) error {
-	w.turn.End()
-	defer func() { w.turn = w.worker.Compute() }()
+	w.computing.End()
+	defer func() { w.computing = w.worker.Compute() }()
 	return f()
 }
 
@@ -93,7 +93,7 @@ func (w *writer) apply(ctx context.Context, e stream.Event) {
 	}
 	if w.current != nil {
 		if parsed, err := w.object(); err == nil {
-			w.holds(&r, *parsed, wrote)
+			w.setStored(&r, *parsed, wrote)
 			if wrote && r.Refusal == nil {
 				r.Undone = rules.Undone(e, before, *parsed)
 			}
@@ -115,23 +115,23 @@ func (w *writer) plan(e stream.Event, current *object.Object) ([]ownership.Write
 		return nil, overtaken
 	}
 	if e.Key.Collection == stream.Commands && current != nil {
-		if lost := w.task.Taken.Lost(e, *current); lost != nil {
+		if lost := w.task.Taken.RefuseRepeat(e, *current); lost != nil {
 			return nil, lost
 		}
 	}
 	return w.planWithin(e, current)
 }
 
-// holds notes what this side holds of the entry of a result, now that its object is o, and
+// setStored notes what this side stores of the entry of a result, now that its object is o, and
 // what is to be remembered of it.
-func (w *writer) holds(r *Result, o object.Object, wrote bool) {
+func (w *writer) setStored(r *Result, o object.Object, wrote bool) {
 	e, rules, c := r.Event, w.task.Rules, r.Event.Key.Collection
 	switch {
 	case r.Refusal != nil:
 	case e.Verb == stream.Apply && c != stream.Commands && rules.UIDIn(c, o) == e.Version.SourceUID:
 		if rec, _ := record.Of(o); c == stream.Statuses && rules.Unsendable(o) == "" ||
 			c != stream.Statuses && rec.Hash == e.Version.Hash.String() ||
-			c == stream.Children && !wrote { // what was thinned counts as held
+			c == stream.Children && !wrote { // what was thinned counts as stored
 
 			reply := rules.ReplyOf(c, e.Version, o)
 			r.Reply = &reply
@@ -141,22 +141,22 @@ func (w *writer) holds(r *Result, o object.Object, wrote bool) {
 		reply := rules.ReplyOf(c, stream.Version{}, o)
 		r.Reply = &reply
 	}
-	r.Held, r.Dropped, r.Wanted = rules.Held(c, o, nil), rules.Dropped(c, o), rules.Wants(c, o)
-	if r.Implied = r.Reply != nil && !r.Held.Absent() && r.Reply.Version == r.Held; r.Implied {
+	r.Stored, r.Dropped, r.Wanted = rules.Stored(c, o, nil), rules.Dropped(c, o), rules.Wants(c, o)
+	if r.Implied = r.Reply != nil && !r.Stored.Absent() && r.Reply.Version == r.Stored; r.Implied {
 		r.Reply = nil
 	} else if r.Reply != nil {
-		r.Held = rules.Held(c, o, r.Reply)
+		r.Stored = rules.Stored(c, o, r.Reply)
 	}
-	if c == stream.Applications && rules.TakenDown(o) {
+	if c == stream.Applications && rules.DeletedLocally(o) {
 		w.worker.cfg.Log.Warn().Stringer("resource", w.task.Key).
-			Msg("application is deleted on the spoke together with its workloads, restoring it afterwards")
+			Msg("Application is being deleted on the spoke together with its workloads, restoring it afterwards")
 	}
 }
 
 // beside are the rules with what the plan of an event needs beside the object.
 func (w *writer) beside(e stream.Event) ownership.Rules {
 	r := w.task.Rules
-	r.Now, r.Looked = w.worker.cfg.Now(), w.looked
+	r.Now, r.Live = w.worker.cfg.Now(), w.live
 	switch {
 	case r.Side != stream.Spoke:
 	case e.Key.Collection == stream.AppProjects && e.Verb == stream.Delete:
@@ -190,7 +190,8 @@ func (w *writer) updateHub(ctx context.Context) {
 	})
 	if err != nil {
 		w.out.Failed = true
-		w.worker.cfg.Sampled.Warn().Err(err).Stringer("resource", w.task.Key).Msg("upkeep of an object failed, trying again")
+		w.worker.cfg.Sampled.Warn().Err(err).Stringer("resource", w.task.Key).
+			Msg("cannot update an object of the hub, retrying")
 	}
 }
 
@@ -213,7 +214,7 @@ func (w *writer) execute(ctx context.Context,
 			continue
 		}
 		if err = w.wait(func() error { return w.carryOut(ctx, writes) }); err == nil {
-			if wrote = true; writes[len(writes)-1].Again {
+			if wrote = true; writes[len(writes)-1].Replan {
 				continue
 			}
 			return true, refusal, nil
@@ -233,13 +234,13 @@ func (w *writer) execute(ctx context.Context,
 // once for each thing.
 func (w *writer) ask(ctx context.Context, op ownership.Op) (asked bool, err error) {
 	switch op {
-	case ownership.Recall:
+	case ownership.LoadFound:
 		rec, _ := record.Of(*w.parsed)
 		err = w.wait(func() (err error) {
-			w.found, err = w.keeper().Recall(ctx, w.task.Key, rec.Adopted)
+			w.found, err = w.foundStore().Load(ctx, w.task.Key, rec.Adopted)
 			return err
 		})
-	case ownership.Look:
+	case ownership.ReadLive:
 		err = w.wait(func() error { return w.read(ctx) })
 	case ownership.Confirm:
 		err = w.wait(func() error { return w.confirm(ctx) })
@@ -306,9 +307,9 @@ func (w *writer) carryOut(ctx context.Context, writes []ownership.Write) error {
 				w.out.Paid.wrote(w.current)
 				continue
 			}
-		case ownership.Keep, ownership.Forget:
-			if err = w.keep(ctx, write); err == nil {
-				w.out.Paid.kept(write)
+		case ownership.SaveFound, ownership.RemoveFound:
+			if err = w.writeFound(ctx, write); err == nil {
+				w.out.Paid.wroteOther(write)
 				continue
 			}
 		}
@@ -326,23 +327,23 @@ func (w *writer) carryOut(ctx context.Context, writes []ownership.Write) error {
 	return nil
 }
 
-func (w *writer) keeper() adopted.Keeper {
-	return adopted.Keeper{Store: w.worker.cfg.Store, Namespace: w.task.Rules.Namespace}
+func (w *writer) foundStore() adopted.FoundStore {
+	return adopted.FoundStore{Store: w.worker.cfg.Store, Namespace: w.task.Rules.Namespace}
 }
 
-// keep carries out Keep and Forget. What could not be forgotten does no harm: its object
+// writeFound carries out SaveFound and RemoveFound. What could not be forgotten does no harm: its object
 // has its owner again.
-func (w *writer) keep(ctx context.Context, write ownership.Write) error {
+func (w *writer) writeFound(ctx context.Context, write ownership.Write) error {
 	log := w.worker.cfg.Log.With().Stringer("resource", w.task.Key).Logger()
-	if write.Op == ownership.Keep {
-		if err := w.keeper().Keep(ctx, *w.current, write.Raw); err != nil {
+	if write.Op == ownership.SaveFound {
+		if err := w.foundStore().Save(ctx, *w.current, write.Raw); err != nil {
 			return fmt.Errorf("keep what was found: %w", err)
 		}
-		log.Info().Msg("object is adopted, what was found is kept")
+		log.Info().Msg("object is adopted; its content from before is kept")
 		return nil
 	}
 	log.Warn().Str("reason", write.Note).Msg("adopted object is given back to its owner")
-	if err := w.keeper().Forget(ctx, w.task.Key, w.found); err != nil {
+	if err := w.foundStore().Delete(ctx, w.task.Key, w.found); err != nil {
 		log.Warn().Err(err).Msg("cannot remove what was kept of an object that was given back")
 	}
 	return nil
@@ -369,7 +370,7 @@ func (w *writer) read(ctx context.Context) error {
 	default:
 		return err
 	}
-	w.out.Known, w.looked = true, true
+	w.out.Known, w.live = true, true
 	return nil
 }
 

@@ -76,9 +76,9 @@ func (c controllerEvents) answered(namespace string) func(context.Context, error
 		case forbidden && !refused:
 			c.log.Warn().Err(err).Str("namespace", namespace).
 				Str("cure", "apply what `agentctl agent role` prints, which grants list and watch on events").
-				Msg("the hub is not told what argo cd says of applications: events cannot be read")
+				Msg("Events cannot be read, so the hub does not show what Argo CD says of Applications")
 		case err == nil && refused:
-			c.log.Info().Str("namespace", namespace).Msg("events can be read again")
+			c.log.Info().Str("namespace", namespace).Msg("Events can be read again")
 		}
 		if forbidden || err == nil {
 			refused = forbidden

@@ -10,9 +10,9 @@ import (
 )
 
 // inherit is what an owner's list of operations means: one that was written before there
-// was override, when sync was all of it, counts as with it until it is changed. keep is
-// what the spoke is to keep of that from now on.
-func (k kept) inherit(configured []string) (operations []string, keep string) {
+// was override, when sync was all of it, counts as with it until it is changed. stored is
+// what the spoke is to store of that from now on.
+func (k historyRecord) inherit(configured []string) (operations []string, stored string) {
 	sorted := slices.Sorted(slices.Values(configured))
 	text := strings.Join(slices.Compact(sorted), ",")
 	if !policy.LacksOverride(configured) || k.operations != nil && *k.operations != text {
@@ -25,21 +25,21 @@ func (k kept) inherit(configured []string) (operations []string, keep string) {
 // returns false.
 func (m *historyStore) policy(ctx context.Context, mode stream.Mode,
 	configured policy.Policy) (policy policy.Policy, known bool) {
-	err := m.retry(ctx, "cannot read whether policy.operations is older than override", func() (final bool, err error) {
+	err := m.retry(ctx, "cannot read whether policy.operations is older than override, retrying", func() (final bool, err error) {
 		now, version, err := m.read(ctx)
 		if err != nil || version == "" || mode != stream.Managed {
 			return false, err // where nothing is kept no list is of before
 		}
-		operations, keep := now.inherit(configured.Operations)
-		if now.operations == nil || *now.operations != keep {
-			now.operations = &keep
+		operations, stored := now.inherit(configured.Operations)
+		if now.operations == nil || *now.operations != stored {
+			now.operations = &stored
 			if err := m.write(ctx, now, version); err != nil {
 				return false, err
 			}
 		}
-		if keep != "" {
+		if stored != "" {
 			m.log.Warn().Strs("operations", configured.Operations).
-				Msg("policy.operations is from before override, which it counts as with until it is changed: name it, or change the list, to decide")
+				Msg("policy.operations was set under a release without override, which it allows until it is changed: list override, or change the list, to decide")
 		}
 		configured.Operations = operations
 		return true, nil

@@ -28,7 +28,7 @@ func TestOperationsOfBefore(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			var k kept
+			var k historyRecord
 			if test.kept != none {
 				k.operations = &test.kept
 			}

@@ -13,8 +13,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"github.com/rs/zerolog"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/argomesh/argomesh/backends/kube"
@@ -26,6 +28,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/listen"
 	"github.com/argomesh/argomesh/cmd/internal/process"
 	"github.com/argomesh/argomesh/cmd/internal/start"
+	"github.com/argomesh/argomesh/identity/inspect"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
 )
@@ -59,7 +62,9 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	adminServer, err := admin.New(admin.Config{Checks: a.checks(), Metrics: base.Metrics, Log: base.Log})
+	adminServer, err := admin.New(admin.Config{
+		Checks: a.checks(), Identity: a.identity, Metrics: base.Metrics, Log: base.Log,
+	})
 	if err != nil {
 		return err
 	}
@@ -84,10 +89,11 @@ func run(ctx context.Context, args []string) error {
 
 // parts are what an agent is made of.
 type parts struct {
-	source   *workload.Source
-	store    *kube.Store
-	uplink   *uplink
-	tellInfo func(context.Context) error
+	source     *workload.Source
+	peers      []spiffeid.TrustDomain // of whom it has to trust
+	store      *kube.Store
+	uplink     *uplink
+	reportInfo func(context.Context) error
 }
 
 // newAgent starts nothing.
@@ -113,11 +119,19 @@ func newAgent(cfg agentconfig.Config, build buildinfo.Info, base *start.Base) (*
 	}
 	tellInfo, err := spokeInfo(cfg, store.Synced(), func() int {
 		return len(store.List(stream.Application, "")) // of all namespaces that it watches
-	}, u.tell, registry, log)
+	}, u.setSpokeInfo, registry, log)
 	if err != nil {
 		return nil, err
 	}
-	return &parts{source: source, store: store, uplink: u, tellInfo: tellInfo}, nil
+	return &parts{
+		source: source, peers: cfg.Principal.TrustDomains(), store: store, uplink: u, reportInfo: tellInfo,
+	}, nil
+}
+
+// identity says of our SVID, and of the bundles that we need, how they are.
+func (a *parts) identity() any {
+	svid, jwt := a.source.Held()
+	return inspect.DiagnoseHeld(svid, jwt, a.peers, time.Now())
 }
 
 func (a *parts) checks() []admin.Check {
@@ -126,8 +140,8 @@ func (a *parts) checks() []admin.Check {
 		{Name: "store", Ready: func() error { return synced(a.store) }},
 		{Name: "spoke", Ready: a.uplink.described.ready},
 		{
-			Name: "principal", Ready: func() error { return a.uplink.standing().ready() },
-			Degraded: func() error { return a.uplink.standing().degraded() },
+			Name: "principal", Ready: func() error { return a.uplink.linkStatus().ready() },
+			Degraded: func() error { return a.uplink.linkStatus().degraded() },
 		},
 	}
 }
@@ -138,7 +152,7 @@ func (a *parts) run(ctx context.Context, only *lease.Lease) error {
 	g.Go(func() error { return a.source.Run(ctx) })
 	g.Go(func() error { return a.store.Run(ctx) })
 	g.Go(func() error { return a.uplink.schemas.Run(ctx) })
-	g.Go(func() error { return a.tellInfo(ctx) })
+	g.Go(func() error { return a.reportInfo(ctx) })
 	g.Go(func() error { return a.uplink.Run(ctx, only) })
 	return g.Wait()
 }

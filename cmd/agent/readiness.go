@@ -11,8 +11,8 @@ import (
 	"github.com/argomesh/argomesh/stream/client"
 )
 
-// standing is how this process stands to its principal.
-type standing struct {
+// linkStatus is how this process stands to its principal.
+type linkStatus struct {
 	// agent is our name, for what a person is told to do.
 	agent string
 	// begun says that what the principal is told is known, and the Lease was asked for.
@@ -28,7 +28,7 @@ type standing struct {
 // ready returns why this process cannot do its work, nil when it can. A spoke works without
 // its hub, so one that is away is no reason, nor one that has suspended the agent; a hub
 // that does not take this agent is, since nothing but a change mends it.
-func (s standing) ready() error {
+func (s linkStatus) ready() error {
 	switch {
 	case !s.begun:
 		return errors.New("starting")
@@ -43,7 +43,7 @@ func (s standing) ready() error {
 }
 
 // degraded returns what is wrong with one that is ready.
-func (s standing) degraded() error {
+func (s linkStatus) degraded() error {
 	switch {
 	case !s.active:
 		return errors.New(admin.Standby)
@@ -60,7 +60,7 @@ func (s standing) degraded() error {
 }
 
 // cure says what to do about a refusal.
-func (s standing) cure() string {
+func (s linkStatus) cure() string {
 	switch {
 	case errors.Is(s.failure, identity.ErrDenied):
 		return fmt.Sprintf("on the hub give the SPIFFE ID of this agent to its Agent: agentctl agent set %s --spiffe-id ID, or agentctl agent create if there is none; agentctl agent list --unknown shows the ID", s.agent)

@@ -14,14 +14,14 @@ import (
 
 // Readiness tells the cases apart that look alike to anyone who only sees that nothing comes.
 func TestStanding(t *testing.T) {
-	active := func(failure error) standing { return standing{begun: true, active: true, failure: failure} }
+	active := func(failure error) linkStatus { return linkStatus{begun: true, active: true, failure: failure} }
 	for name, tt := range map[string]struct {
-		s        standing
+		s        linkStatus
 		not, but string // why it is not ready, or what is wrong although it is
 	}{
-		"starting":                        {s: standing{}, not: "starting"},
-		"nobody has the Lease yet":        {s: standing{begun: true, failure: client.ErrNotTried}, not: "starting: waits for the Lease"},
-		"standing by":                     {s: standing{begun: true, standby: true, failure: client.ErrNotTried}, but: "another agent of this spoke works"},
+		"starting":                        {s: linkStatus{}, not: "starting"},
+		"nobody has the Lease yet":        {s: linkStatus{begun: true, failure: client.ErrNotTried}, not: "starting: waits for the Lease"},
+		"standing by":                     {s: linkStatus{begun: true, standby: true, failure: client.ErrNotTried}, but: "another agent of this spoke works"},
 		"the first connection":            {s: active(client.ErrNotTried), not: "under way"},
 		"connected":                       {s: active(nil)},
 		"hub away":                        {s: active(fmt.Errorf("%w: no route", stream.ErrUnavailable)), but: "the hub is away, and the spoke goes on by itself"},

@@ -59,14 +59,14 @@ func describeSpoke(ctx context.Context, cfg *rest.Config, client dynamic.Interfa
 	log zerolog.Logger) (s spoke, ok bool) {
 	versions, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
-		log.Error().Err(err).Msg("no discovery client for the spoke's API server") // cfg made another client before
+		log.Error().Err(err).Msg("cannot make a discovery client for the spoke's API server") // cfg made another client before
 		return s, false
 	}
 	backOff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 5 * time.Second}
 	err = backOff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		err := s.read(ctx, client, versions)
 		if news := d.set(err); err != nil && news && ctx.Err() == nil {
-			log.Warn().Err(err).Msg("the hub cannot be told which cluster this is, trying again")
+			log.Warn().Err(err).Msg("cannot tell the hub which cluster this is, retrying")
 		}
 		return err == nil, nil
 	})

@@ -17,23 +17,24 @@ import (
 )
 
 const (
-	// lookInterval is how often the Applications of the spoke are counted.
-	lookInterval = time.Second
-	// tellInterval is how far apart two messages to the hub are: with the time it
+	// countInterval is how often the Applications of the spoke are counted.
+	countInterval = time.Second
+	// reportInterval is how far apart two messages to the hub are: with the time it
 	// takes to be found out here and to be written there, a change is on the hub
 	// within 10 s.
-	tellInterval = 5 * time.Second
+	reportInterval = 5 * time.Second
 )
 
-// spokeInfo returns what tells the hub of the spoke's Argo CD, by tell, until its
+// spokeInfo returns what reports the spoke's Argo CD to the hub, by notify, until its
 // context is done. The Applications are those that count returns, once synced is
 // closed; what Argo CD's cluster cache holds is in its Redis, and unknown without
 // an address of that, which the log says.
-func spokeInfo(cfg agentconfig.Config, synced <-chan struct{}, count func() int, tell func(stream.SpokeInfo),
+func spokeInfo(cfg agentconfig.Config, synced <-chan struct{}, count func() int, notify func(stream.SpokeInfo),
 	registry prometheus.Registerer, log zerolog.Logger) (run func(context.Context) error, err error) {
-	t := teller{synced: synced, count: count, notify: tell, cache: func() stream.SpokeInfo { return stream.SpokeInfo{} }}
+	t := infoReporter{synced: synced, count: count, notify: notify,
+		cache: func() stream.SpokeInfo { return stream.SpokeInfo{} }}
 	if cfg.Redis.Address == "" {
-		log.Info().Msg("redis.address is not set, so the hub is not told what argo cd's cluster cache holds")
+		log.Info().Msg("redis.address is not set, so the hub does not show what Argo CD's cluster cache holds")
 		return t.run, nil
 	}
 	reader, err := clusterinfo.NewReader(clusterinfo.ReaderConfig{
@@ -61,20 +62,20 @@ func spokeInfo(cfg agentconfig.Config, synced <-chan struct{}, count func() int,
 	}, nil
 }
 
-// teller brings together what is known of the spoke's Argo CD, and tells it when
+// infoReporter brings together what is known of the spoke's Argo CD, and reports it when
 // it has changed.
-type teller struct {
+type infoReporter struct {
 	synced <-chan struct{}
 	count  func() int
 	cache  func() stream.SpokeInfo
 	notify func(stream.SpokeInfo)
 }
 
-func (t teller) run(ctx context.Context) error {
+func (t infoReporter) run(ctx context.Context) error {
 	if !await(ctx, t.synced) {
 		return nil
 	}
-	var told *stream.SpokeInfo
+	var reported *stream.SpokeInfo
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -86,11 +87,11 @@ func (t teller) run(ctx context.Context) error {
 		info := t.cache()
 		// Not Argo CD's own number, which is up to 10 s older.
 		info.Applications = int64(t.count())
-		timer.Reset(lookInterval)
-		if told == nil || *told != info {
-			told = &info
+		timer.Reset(countInterval)
+		if reported == nil || *reported != info {
+			reported = &info
 			t.notify(info)
-			timer.Reset(tellInterval)
+			timer.Reset(reportInterval)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 func TestTeller(t *testing.T) {
@@ -33,7 +33,7 @@ func TestTeller(t *testing.T) {
 			defer mu.Unlock()
 			return slices.Clone(all)
 		}
-		tt := teller{
+		tt := infoReporter{
 			synced: synced,
 			count:  func() int { return int(apps.Load()) },
 			cache:  func() stream.SpokeInfo { return *cache.Load() },
@@ -43,9 +43,7 @@ func TestTeller(t *testing.T) {
 				all = append(all, told{info, time.Now()})
 			},
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- tt.run(ctx) }()
+		kit.Background(t, tt.run)
 		pass := func(d time.Duration) {
 			<-time.After(d)
 			synctest.Wait()
@@ -77,19 +75,15 @@ func TestTeller(t *testing.T) {
 			apps.Add(1)
 			pass(100 * time.Millisecond)
 		}
-		pass(tellInterval)
+		pass(reportInterval)
 		if got := last().Applications; got != apps.Load() {
 			t.Errorf("in the end the hub is told %d Applications, want %d", got, apps.Load())
 		}
 		messages := said()
 		for i := 1; i < len(messages); i++ {
-			if gap := messages[i].at.Sub(messages[i-1].at); gap < tellInterval {
+			if gap := messages[i].at.Sub(messages[i-1].at); gap < reportInterval {
 				t.Errorf("two messages within %s", gap)
 			}
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("run() = %v", err)
 		}
 	})
 }
@@ -97,21 +91,14 @@ func TestTeller(t *testing.T) {
 func TestSpokeInfoWithoutRedis(t *testing.T) {
 	synced := make(chan struct{})
 	close(synced)
-	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan stream.SpokeInfo)
-	run, err := spokeInfo(agentconfig.Default(), synced, func() int { return 2 }, func(info stream.SpokeInfo) {
-		told <- info
-		cancel()
-	}, prometheus.NewRegistry(), zerolog.Nop())
+	run, err := spokeInfo(agentconfig.Default(), synced, func() int { return 2 }, func(info stream.SpokeInfo) { told <- info },
+		prometheus.NewRegistry(), zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error)
-	go func() { done <- run(ctx) }()
+	kit.Background(t, run)
 	if got, want := <-told, (stream.SpokeInfo{Applications: 2}); got != want {
 		t.Errorf("the hub is told %v, want %v", got, want)
-	}
-	if err := <-done; err != nil {
-		t.Errorf("run() = %v", err)
 	}
 }

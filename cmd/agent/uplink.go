@@ -59,15 +59,15 @@ type uplink struct {
 	// described is whether we know what the principal is told of the spoke.
 	described description
 
-	// Of Run, before the first term, as is mirror.Fence.
+	// Of Run, before the first session, as is mirror.Fence.
 	begun  atomic.Bool // client and tunnel are there
 	client *client.Client
 	tunnel *acceptor.Acceptor
 	lease  *lease.Lease
-	works  atomic.Bool // a term is under way
+	works  atomic.Bool // a session is under way
 
 	mu   sync.Mutex        // guards what follows
-	link *mirror.Mirror    // of this term; the client's runs begin after it is set
+	link *mirror.Mirror    // of this session; the client's runs begin after it is set
 	info *stream.SpokeInfo // the newest; nil before the first
 }
 
@@ -97,11 +97,11 @@ func newUplink(cfg agentconfig.Config, build buildinfo.Info, base *start.Base, s
 	if err != nil {
 		return nil, err
 	}
-	past := newMemory(base.Dynamic, cfg.Namespace, writes, base.Log)
+	history := newHistoryStore(base.Dynamic, cfg.Namespace, writes, base.Log)
 	schemas := kube.NewDefinitions(base.Dynamic, base.Log)
 	return &uplink{
-		cfg: cfg, build: build, base: base, source: source, store: store, schemas: schemas, services: services, history: past,
-		active: active,
+		cfg: cfg, build: build, base: base, source: source, store: store, schemas: schemas, services: services,
+		history: history, active: active,
 		mirror: mirror.Config{
 			Rules: ownership.Rules{
 				Marks: copies.Marks{
@@ -111,8 +111,8 @@ func newUplink(cfg agentconfig.Config, build buildinfo.Info, base *start.Base, s
 				},
 				Policy: &cfg.Policy,
 			},
-			Store: makesNamespaces(cfg, store, base.Dynamic), Schemas: schemas, Remember: past.save, Quota: room, Budget: writes,
-			Workers: writers, Bounds: cfg.Limits.Bounds(), Metrics: metrics, Tracer: base.Tracer, Log: base.Log,
+			Store: makesNamespaces(cfg, store, base.Dynamic), Schemas: schemas, SaveHistory: history.save, Quota: room,
+			Budget: writes, Workers: writers, Bounds: cfg.Limits.Bounds(), Metrics: metrics, Tracer: base.Tracer, Log: base.Log,
 		},
 	}, nil
 }
@@ -129,7 +129,7 @@ func newServices(cfg agentconfig.Config, base *start.Base) (map[stream.Service]t
 	return all, nil
 }
 
-// Run works in each term of only, once all is known that the principal is told, until
+// Run works whenever it has the Lease only, once all is known that the principal is told, until
 // ctx is done.
 func (u *uplink) Run(ctx context.Context, only *lease.Lease) error {
 	spoke, known := describeSpoke(ctx, u.base.REST, u.base.Dynamic, &u.described, u.base.Log)
@@ -169,9 +169,9 @@ func (u *uplink) Run(ctx context.Context, only *lease.Lease) error {
 	return only.Run(ctx, u.session)
 }
 
-// standing is how this process stands to its principal now.
-func (u *uplink) standing() standing {
-	s := standing{agent: u.cfg.Name.String(), begun: u.begun.Load()}
+// linkStatus is how this process stands to its principal now.
+func (u *uplink) linkStatus() linkStatus {
+	s := linkStatus{agent: u.cfg.Name.String(), begun: u.begun.Load()}
 	if !s.begun {
 		return s
 	}
@@ -180,12 +180,12 @@ func (u *uplink) standing() standing {
 	return s
 }
 
-// session works until ctx is done. It is called again in a later term, and begins
+// session works until ctx is done. It is called again when the Lease is gained again, and begins
 // with nothing of the last one: another agent may have worked since.
 func (u *uplink) session(ctx context.Context) error {
 	u.history.begin()
-	left := budgetMemory{client: u.base.Dynamic, namespace: u.cfg.Namespace, budget: u.mirror.Budget, log: u.base.Log}
-	if err := u.history.retry(ctx, "cannot read what is left of the hub's budget",
+	left := budgetStore{client: u.base.Dynamic, namespace: u.cfg.Namespace, budget: u.mirror.Budget, log: u.base.Log}
+	if err := u.history.retry(ctx, "cannot read what is left of the hub's budget, retrying",
 		func() (bool, error) { return false, left.restore(ctx) }); err != nil {
 		return nil // ctx is done
 	}
@@ -229,8 +229,8 @@ func (u *uplink) remains() *adopted.Remains {
 	}
 }
 
-// tell hands the newest info on the spoke to the link of this and later terms.
-func (u *uplink) tell(info stream.SpokeInfo) {
+// setSpokeInfo hands the newest info on the spoke to the link of this and later sessions.
+func (u *uplink) setSpokeInfo(info stream.SpokeInfo) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.info = &info

@@ -15,6 +15,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // startSPIRE runs a SPIRE server of edge.test until the test ends, and returns its
@@ -27,15 +28,7 @@ func startSPIRE(t *testing.T) (*spiretest.Server, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx, l) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
-	})
+	kit.Background(t, func(ctx context.Context) error { return server.Run(ctx, l) })
 	return server, "unix://" + path
 }
 

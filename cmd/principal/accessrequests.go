@@ -14,7 +14,7 @@ func newAccessRequests(c *hubCore, credentials liveCredentials) (*accessrequests
 	return accessrequests.New(accessrequests.Config{
 		Client: c.base.Dynamic, Namespace: c.cfg.Namespace, Agent: c.agents.Agent,
 		Sign: credentials.issuer.SignFor, Authorities: credentials.issuer.Authorities,
-		ProxyURL: proxy.URL, PublicURL: proxy.PublicURL, Life: proxy.Credentials.PersonLife,
+		ProxyURL: proxy.URL, PublicURL: proxy.PublicURL, MaxLifetime: proxy.Credentials.PersonLife,
 		Metrics: c.base.Metrics, Log: c.base.Log,
 	})
 }

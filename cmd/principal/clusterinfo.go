@@ -22,7 +22,7 @@ import (
 func clusterInfoWriter(cfg principalconfig.Config, from sessions.Clusters, registry prometheus.Registerer,
 	log zerolog.Logger) (run func(context.Context) error, err error) {
 	if cfg.Redis.Address == "" {
-		log.Info().Msg("redis.address is not set, so the hub's argo cd does not show whether agents are connected")
+		log.Info().Msg("redis.address is not set, so the hub's Argo CD does not show whether agents are connected")
 		return func(context.Context) error { return nil }, nil
 	}
 	redis := argoredis.Open(cfg.Redis)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -28,6 +30,7 @@ import (
 	"github.com/argomesh/argomesh/fleet/sessions"
 	"github.com/argomesh/argomesh/fleet/strangers"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/identity/inspect"
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/quota"
@@ -59,8 +62,8 @@ type hubCore struct {
 	lease    *lease.Lease       // the hub's, held or not; set before Run
 }
 
-// newCore starts nothing.
-func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base) (*hubCore, error) {
+// newHubCore starts nothing.
+func newHubCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base) (*hubCore, error) {
 	log, registry := base.Log, base.Metrics
 	source, err := workload.New(workload.Config{
 		Socket: cfg.Identity.Socket, SPIFFEID: cfg.Identity.SPIFFEID, Hint: cfg.Identity.Hint,
@@ -70,11 +73,11 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 	if err != nil {
 		return nil, err
 	}
-	went := links.NewRestores(log)
+	restores := links.NewRestores(log)
 	store, err := kube.New(kube.Config{
 		Client: base.Dynamic, Writes: base.Writes, Watch: links.Watched(cfg.Namespace), Only: links.WatchedOnly(),
 		Metrics: registry, Log: log,
-		Restored: went.Listed,
+		Restored: restores.Listed,
 	})
 	if err != nil {
 		return nil, err
@@ -109,7 +112,7 @@ func newCore(cfg principalconfig.Config, build buildinfo.Info, base *start.Base)
 		cfg: cfg, build: build, base: base,
 		source: source, store: store, agents: agents, sessions: sessions, tunnels: tunnels, quota: room, unknown: unknown,
 		schemas: kube.NewDefinitions(base.Dynamic, log), witness: kube.NewWitness(store, base.Metadata, log),
-		budgets: budgets, restores: went,
+		budgets: budgets, restores: restores,
 	}
 	c.link(mirrors)
 	return c, registry.Register(agentwatch.NewGauges(c.watch.All))
@@ -126,9 +129,9 @@ func (c *hubCore) link(metrics *linkmetrics.Metrics) {
 		c.agents.Map(cfg.Owners(kept.Mapping))
 		c.owners = division.New(c.agents, c.store)
 	}, log)
-	noted := keyset.New[identity.AgentName]()
+	dirty := keyset.New[identity.AgentName]()
 	c.watch = agentwatch.New(agentwatch.Config{Client: base.Dynamic, Namespace: cfg.Namespace, Registry: c.agents,
-		StatusChanged: noted.Add, Log: log})
+		StatusChanged: dirty.Add, Log: log})
 	c.links = links.New(links.Config{
 		Namespace: cfg.Namespace, Replica: replica(), Life: uuid.NewString(),
 		Rules: func(decided hub.Hub, name identity.AgentName, a v1alpha1.Agent) ownership.Rules {
@@ -137,15 +140,16 @@ func (c *hubCore) link(metrics *linkmetrics.Metrics) {
 		Owners: func() *division.Division { return c.owners },
 		Client: base.Dynamic, Writes: base.Writes, Reads: base.Metadata,
 		Confirm: func(ctx context.Context) error { return c.lease.Confirm(ctx) }, NotHeld: lease.ErrNotHeld,
-		Store: c.store, Schemas: c.schemas, Consistency: kube.NewCensus(c.store, base.Metadata), Witness: c.witness,
-		Registry: c.agents, Sessions: c.sessions, Hub: c.hub, Restores: c.restores, Budgets: c.budgets, Noted: noted,
-		EventRate: appevents.NewCommon(), Quota: c.quota, Metrics: metrics, Tracer: base.Tracer, Log: log,
+		Store: c.store, Schemas: c.schemas, Consistency: kube.NewConsistencyChecker(c.store, base.Metadata),
+		Witness: c.witness, Registry: c.agents, Sessions: c.sessions, Hub: c.hub, Restores: c.restores,
+		Budgets: c.budgets, Dirty: dirty, EventRate: appevents.NewCommon(), Quota: c.quota,
+		Metrics: metrics, Tracer: base.Tracer, Log: log,
 	})
 }
 
 // Run keeps the core up to date until ctx is done.
-func (c *hubCore) Run(ctx context.Context, singly *lease.Lease) error {
-	c.lease = singly
+func (c *hubCore) Run(ctx context.Context, only *lease.Lease) error {
+	c.lease = only
 	return together(ctx, c.followHub, c.source.Run, c.store.Run, c.witness.Run, c.schemas.Run, c.hub.Then(c.watch.Run),
 		c.unknown.Run, c.links.Run)
 }
@@ -154,9 +158,17 @@ func (c *hubCore) Run(ctx context.Context, singly *lease.Lease) error {
 func (c *hubCore) followHub(ctx context.Context) error {
 	err := c.hub.Run(ctx)
 	if errors.Is(err, hub.ErrRemapped) {
-		return fmt.Errorf("%w: %w", err, process.ErrAgain)
+		return fmt.Errorf("%w: %w", err, process.ErrRestart)
 	}
 	return err
+}
+
+// admin returns the admin server of the process, with the checks of its other parts.
+func (c *hubCore) admin(others ...[]admin.Check) (*admin.Server, error) {
+	return admin.New(admin.Config{
+		Checks: slices.Concat(append([][]admin.Check{c.checks()}, others...)...), Identity: c.identity,
+		Metrics: c.base.Metrics, Log: c.base.Log,
+	})
 }
 
 func (c *hubCore) checks() []admin.Check {
@@ -166,6 +178,12 @@ func (c *hubCore) checks() []admin.Check {
 		{Name: "store", Ready: func() error { return links.Synced(c.store) }},
 		{Name: "hub", Ready: c.links.Identified},
 	}
+}
+
+// identity says of our SVID, and of the bundles of the trust domains of agents, how they are.
+func (c *hubCore) identity() any {
+	svid, jwt := c.source.Held()
+	return inspect.DiagnoseHeld(svid, jwt, c.agents.TrustDomains(), time.Now())
 }
 
 // dials returns what connects to a service of an agent's spoke.

@@ -52,7 +52,7 @@ current-context: x
 		t.Fatal(err)
 	}
 	defer base.Close(t.Context())
-	c, err := newCore(cfg, buildinfo.Info{}, base)
+	c, err := newHubCore(cfg, buildinfo.Info{}, base)
 	if err != nil {
 		t.Fatal(err)
 	}

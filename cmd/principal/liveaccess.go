@@ -87,7 +87,7 @@ func newLiveAccess(ctx context.Context, c liveConfig) (_ *liveAccess, err error)
 	if c.redis.Address != "" {
 		client := argoredis.Open(c.redis)
 		l.closers = append(l.closers, client.Close)
-		settings.Keep = client.KeptOf("argomesh|reply|", replies.KeptBytes, replies.KeptFor)
+		settings.Store = client.OwnerCaches("argomesh|reply|", replies.KeptBytes, replies.KeptFor)
 	}
 	known, err := replies.New(settings)
 	if err != nil {

@@ -28,6 +28,7 @@ import (
 	"github.com/argomesh/argomesh/proxies/audit"
 	"github.com/argomesh/argomesh/proxies/resource"
 	"github.com/argomesh/argomesh/proxies/resource/spoke"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // onlyAgent takes "token" for a token of edge-1.
@@ -78,9 +79,7 @@ func TestLiveAccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ran := make(chan error, 1)
-	go func() { ran <- live.Run(ctx) }()
+	stop := kit.Background(t, live.Run)
 
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -133,10 +132,7 @@ func TestLiveAccess(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d with %q", step.what, code, body, step.want, step.text)
 		}
 	}
-	cancel()
-	if err := <-ran; err != nil {
-		t.Errorf("Run() = %v", err)
-	}
+	stop()
 	text, err := os.ReadFile(cfg.Audit.File)
 	if err != nil {
 		t.Fatal(err)

@@ -10,11 +10,9 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/argomesh/argomesh/cmd/internal/admin"
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/lease"
@@ -43,21 +41,19 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer base.Close(ctx)
-	c, err := newCore(cfg, build, base)
+	c, err := newHubCore(cfg, build, base)
 	if err != nil {
 		return err
 	}
-	f, err := newFront(ctx, c)
+	f, err := newProxies(ctx, c)
 	if err != nil {
 		return err
 	}
-	once, err := newSingletons(c, f)
+	once, err := newLeaderTasks(c, f)
 	if err != nil {
 		return err
 	}
-	status, err := admin.New(admin.Config{
-		Checks: slices.Concat(c.checks(), f.checks(), once.checks), Metrics: base.Metrics, Log: base.Log,
-	})
+	status, err := c.admin(f.checks(), once.checks)
 	if err != nil {
 		return err
 	}

@@ -45,15 +45,15 @@ func newRedisProxy(ctx context.Context, c redisConfig) (run func(context.Context
 	}
 	hub := redis.HubConfig{
 		DialRedis: func(ctx context.Context) (net.Conn, error) { return argoredis.Dial(ctx, c.redis) },
-		DialSpoke: c.dial, Owners: c.owners, Found: c.found, Away: c.owners.Registry.AwaySince, Metrics: c.metrics,
-		Log:            c.log,
+		DialSpoke: c.dial, Owners: c.owners, FormatChanged: c.found, Away: c.owners.Registry.AwaySince,
+		Metrics: c.metrics, Log: c.log,
 		MaxConnections: c.cfg.MaxConnections, MaxSubscriptions: c.cfg.MaxSubscriptions, MaxAgentCalls: c.cfg.MaxAgentCalls,
 		MaxKeptBytes: c.cfg.LastKnownMax, Quota: c.quota, Format: keyFormat(c.redis),
 	}
 	var client *argoredis.Client
 	if c.cfg.LastKnownBytes > 0 {
 		client = argoredis.Open(c.redis)
-		hub.Keep = client.Kept(lastPrefix, c.cfg.LastKnownBytes, redis.KeptFor)
+		hub.LastKnown = client.Cache(lastPrefix, c.cfg.LastKnownBytes, redis.KeptFor)
 	}
 	closeAll := func() error {
 		if client == nil {
@@ -66,7 +66,7 @@ func newRedisProxy(ctx context.Context, c redisConfig) (run func(context.Context
 		return nil, errors.Join(err, closeAll())
 	}
 	var parts []func(context.Context) error
-	if hub.Keep != nil && c.cfg.LastKnownUnopened {
+	if hub.LastKnown != nil && c.cfg.LastKnownUnopened {
 		read, err := c.unopened.Reader(proxy, c.metrics, c.log)
 		if err != nil {
 			return nil, errors.Join(err, closeAll())

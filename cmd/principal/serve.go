@@ -44,12 +44,14 @@ func (c *hubCore) serveAgents(ctx context.Context, listeners []net.Listener) err
 
 // refused is server.Config.Refused.
 func (c *hubCore) refused(r server.Refusal) {
-	switch {
-	case !r.Agent.IsZero():
-		if agent, known := c.agents.Agent(r.Agent); known {
-			c.sessions.Refuse(agent.UID, r)
+	if r.Agent.IsZero() {
+		if c.agents.Owns(r.Peer.ID) {
+			return // its Agent says that it is suspended, or deleted
 		}
-	case !c.agents.Owns(r.Peer.ID): // else its Agent says that it is suspended, or deleted
 		c.unknown.Record(r.Peer.ID, time.Now())
+		r.Agent, _ = c.agents.Intended(r.Peer.ID)
+	}
+	if agent, known := c.agents.Agent(r.Agent); known {
+		c.sessions.Refuse(agent.UID, r)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // write writes the bundle of a trust domain with a new authority, under a number.
@@ -102,30 +104,15 @@ func TestBundlesArePushed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 2)
-	go func() { ended <- server.Run(ctx, l) }()
-	go func() { ended <- pusher.Run(ctx) }()
-	defer func() {
-		cancel()
-		for range cap(ended) {
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}
-	}()
-	late := time.NewTimer(30 * time.Second)
-	defer late.Stop()
-	again := time.NewTicker(time.Millisecond)
-	defer again.Stop()
+	kit.Background(t, func(ctx context.Context) error { return server.Run(ctx, l) })
+	kit.Background(t, pusher.Run)
 	for number := uint64(1); number <= 3; number++ {
 		writeBundle(t, folder, "partner.test", number)
-		for server.FederatedBundles()["partner.test"].GetSequenceNumber() != number {
-			select {
-			case <-again.C:
-			case <-late.C:
-				t.Fatalf("bundle %d does not get to the server: %v", number, pusher.Degraded())
+		kit.EventuallyNil(t, fmt.Sprintf("bundle %d to get to the server", number), func() error {
+			if got := server.FederatedBundles()["partner.test"].GetSequenceNumber(); got != number {
+				return fmt.Errorf("it has %d: %w", got, pusher.Degraded())
 			}
-		}
+			return nil
+		})
 	}
 }

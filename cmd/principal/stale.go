@@ -18,7 +18,7 @@ import (
 // staleness says of the Applications of agents that are away that this is so.
 type staleness struct {
 	core   *hubCore
-	teller *stale.Marker
+	marker *stale.Marker
 	writes *prometheus.CounterVec
 }
 
@@ -28,7 +28,7 @@ func newStale(c *hubCore) (*staleness, error) {
 		Name: "argomesh_stale_writes_total",
 		Help: "Writes of condition ArgomeshStaleWarning to Applications of the hub, by what it says of the agent (away, or back: it goes) and result.",
 	}, []string{"says", "result"})}
-	s.teller = stale.New(stale.Config{
+	s.marker = stale.New(stale.Config{
 		Store: c.store, Away: s.away, Owner: s.owner, Applications: s.applications, Link: s.link,
 		Divisions: c.agents.Divisions, Wrote: s.wrote,
 		Log: c.base.Log,
@@ -37,13 +37,13 @@ func newStale(c *hubCore) (*staleness, error) {
 		Name: "argomesh_stale_waiting_agents",
 		Help: "Agents of which Applications are still to be looked at for condition ArgomeshStaleWarning, by the principal that holds the Lease.",
 	}, func() float64 {
-		return float64(s.teller.Waiting())
+		return float64(s.marker.Waiting())
 	})
 	return s, errors.Join(c.base.Metrics.Register(s.writes), c.base.Metrics.Register(waiting))
 }
 
 // Run is for the principal that holds the Lease.
-func (s *staleness) Run(ctx context.Context) error { return s.teller.Run(ctx) }
+func (s *staleness) Run(ctx context.Context) error { return s.marker.Run(ctx) }
 
 func (s *staleness) away() (map[identity.AgentName]stale.Absence, bool) {
 	absences, known := s.core.agents.Absences(time.Now())

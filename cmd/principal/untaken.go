@@ -36,20 +36,20 @@ func newUntaken(c *hubCore) (*unclaimed, error) {
 // Run is for the principal that holds the Lease.
 func (u *unclaimed) Run(ctx context.Context) error {
 	defer u.number.Set(0)
-	teller := &untaken.Reporter{
+	reporter := &untaken.Reporter{
 		Store: u.core.store, Selector: u.core.cfg.Mapping.LabelSelector(), Verdicts: u.verdicts, Changed: u.changed(ctx),
 		Event: func(ctx context.Context, about backends.Object, message string) error {
 			return events.Warn(ctx, u.core.base.Dynamic, about, reasonNotTaken, message)
 		},
 		Count: func(ctx context.Context, n int) error {
 			u.number.Set(float64(n))
-			ctx, cancel := context.WithTimeout(ctx, events.Timeout) // others wait to be told
+			ctx, cancel := context.WithTimeout(ctx, events.Timeout) // other writes wait
 			defer cancel()
-			return u.core.hub.Store.KeepUntaken(ctx, n)
+			return u.core.hub.Store.SaveUntaken(ctx, n)
 		},
 		Log: u.core.base.Log,
 	}
-	return together(ctx, u.clusters.Run, teller.Run)
+	return together(ctx, u.clusters.Run, reporter.Run)
 }
 
 // verdicts is untaken.Reporter.Verdicts.

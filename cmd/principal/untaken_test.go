@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -24,6 +23,7 @@ import (
 	"github.com/argomesh/argomesh/fleet/hub"
 	"github.com/argomesh/argomesh/fleet/hubclusters"
 	"github.com/argomesh/argomesh/fleet/links"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // TestUntaken is what the principal does with an Application in Argo CD's namespace whose
@@ -73,14 +73,12 @@ func TestUntaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-	defer stop()
+	ctx := kit.Context(t)
 	counted, err := client.Resource(configMaps).Namespace("argocd").Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- together(ctx, store.Run, u.Run) }()
+	end := kit.Background(t, func(ctx context.Context) error { return together(ctx, store.Run, u.Run) })
 	for said := ""; said != "2"; {
 		select {
 		case e := <-counted.ResultChan():
@@ -100,8 +98,5 @@ func TestUntaken(t *testing.T) {
 			t.Errorf("%s: its sync says %q, want %q; it is under way: %v", name, message, want, pressed)
 		}
 	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	end()
 }

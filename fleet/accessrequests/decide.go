@@ -44,10 +44,10 @@ func Decide(request *v1alpha1.AccessRequest, f Facts) Refusal {
 		return Refusal{ReasonNotGuarded, fmt.Sprintf(
 			"no one vouches for who made this request: ValidatingAdmissionPolicy %s: %v; install the chart of the principal with"+
 				" admission.accessRequests, on Kubernetes 1.30 or newer", GuardName(request.Namespace), f.Guard)}
-	case request.CreationTimestamp.Time.Before(f.GuardedSince.Add(guardSettles)):
+	case request.CreationTimestamp.Time.Before(f.GuardedSince.Add(guardDelay)):
 		return Refusal{ReasonNotGuarded, fmt.Sprintf(
 			"ValidatingAdmissionPolicy %s may not have been in force when this request was made: make another one in %v",
-			GuardName(request.Namespace), guardSettles)}
+			GuardName(request.Namespace), guardDelay)}
 	case !f.Allowed:
 		why := ""
 		if f.Why != "" {
@@ -69,8 +69,8 @@ func Decide(request *v1alpha1.AccessRequest, f Facts) Refusal {
 	return Refusal{}
 }
 
-// LifeOf is how long the token of a request is to live: what is asked, at most the longest.
-func LifeOf(request *v1alpha1.AccessRequest, longest time.Duration) time.Duration {
+// LifetimeOf is how long the token of a request is to live: what is asked, at most the longest.
+func LifetimeOf(request *v1alpha1.AccessRequest, longest time.Duration) time.Duration {
 	seconds := request.Spec.ExpirationSeconds
 	if seconds == 0 {
 		seconds = v1alpha1.DefaultAccessSeconds

@@ -52,7 +52,7 @@ func TestLifeOf(t *testing.T) {
 		{0, 12 * time.Hour, time.Hour}, {600, 12 * time.Hour, 10 * time.Minute}, {43200, 12 * time.Hour, 12 * time.Hour}, {43200, time.Hour, time.Hour},
 	} {
 		request := &v1alpha1.AccessRequest{Spec: v1alpha1.AccessRequestSpec{ExpirationSeconds: c.asked}}
-		if got := accessrequests.LifeOf(request, c.longest); got != c.want {
+		if got := accessrequests.LifetimeOf(request, c.longest); got != c.want {
 			t.Errorf("%d seconds of at most %v: %v, want %v", c.asked, c.longest, got, c.want)
 		}
 	}

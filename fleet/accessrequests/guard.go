@@ -16,8 +16,8 @@ import (
 // namespace.
 func GuardName(namespace string) string { return "argomesh-access-requests." + namespace }
 
-// guardSettles is how long API servers may take until all of them apply a new policy.
-const guardSettles = 5 * time.Second
+// guardDelay is how long API servers may take until all of them apply a new policy.
+const guardDelay = 5 * time.Second
 
 // Validations are those of the policy: a request names the user of the call that creates it, and
 // can be deleted. It cannot be changed, as its definition says, so no other call is looked at.

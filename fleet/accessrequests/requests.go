@@ -31,16 +31,16 @@ import (
 )
 
 const (
-	// kept is how long a request stays, answered or not.
-	kept = 5 * time.Minute
+	// retention is how long a request stays, answered or not.
+	retention = 5 * time.Minute
 	// mostWaiting is how many requests wait for an answer; those beyond, which came last, are
 	// deleted without one.
 	mostWaiting = 1000
 	// mostOfOne is how many of them are of one person, so that no one leaves no room to others.
 	mostOfOne = 20
-	// retry is the pause after a request that could not be answered, and sweep that between looks
-	// for those that are to be deleted.
-	retry, sweep = time.Second, 30 * time.Second
+	// retry is the pause after a request that could not be answered, and cleanupInterval that
+	// between looks for those that are to be deleted.
+	retry, cleanupInterval = time.Second, 30 * time.Second
 	// callTimeout bounds one call to the API server.
 	callTimeout = 10 * time.Second
 )
@@ -61,20 +61,20 @@ type Config struct {
 	// ProxyURL is where Argo CD reaches the resource proxy, and PublicURL where people do; empty
 	// for the same.
 	ProxyURL, PublicURL string
-	// Life is the longest that a token lives.
-	Life    time.Duration
-	Metrics prometheus.Registerer
+	// MaxLifetime is the longest that a token lives.
+	MaxLifetime time.Duration
+	Metrics     prometheus.Registerer
 	// Log is told of each answer. Its zero value writes nothing.
 	Log zerolog.Logger
 }
 
 // Requests answers those of one hub.
 type Requests struct {
-	cfg      Config
-	known    *collection.Collection[waiting]
-	changed  notify.Signal
-	answered *prometheus.CounterVec
-	said     string // the failure that was said last
+	cfg         Config
+	known       *collection.Collection[waiting]
+	changed     notify.Signal
+	answered    *prometheus.CounterVec
+	lastFailure string // the failure that was logged last
 }
 
 // waiting is what is kept of a request: not what it asks, which is read when it is answered.
@@ -89,7 +89,7 @@ type waiting struct {
 // New checks cfg and starts nothing.
 func New(cfg Config) (*Requests, error) {
 	if cfg.Client == nil || cfg.Namespace == "" || cfg.Agent == nil || cfg.Sign == nil || cfg.Authorities == nil ||
-		cfg.ProxyURL == "" || cfg.Life <= 0 || cfg.Metrics == nil {
+		cfg.ProxyURL == "" || cfg.MaxLifetime <= 0 || cfg.Metrics == nil {
 		return nil,
 			errors.New("access requests: client, namespace, agent, sign, authorities, proxy URL, life and metrics are required")
 	}
@@ -108,10 +108,10 @@ func New(cfg Config) (*Requests, error) {
 			w := waiting{o.GetName(), user, o.GetUID(), o.GetCreationTimestamp().Time, decision != ""}
 			return w, o.GetDeletionTimestamp() == nil, nil
 		},
-		Changed: func([]collection.Change[waiting]) { r.changed.Tell() },
+		Changed: func([]collection.Change[waiting]) { r.changed.Notify() },
 		Readable: func(err error) {
 			if err != nil {
-				cfg.Log.Warn().Err(err).Msg("AccessRequests cannot be read, trying again: \"agentctl kubeconfig\" waits until they can; the chart of the principal brings their definition, and the right to read them")
+				cfg.Log.Warn().Err(err).Msg("cannot read AccessRequests, retrying; \"agentctl kubeconfig\" waits until this succeeds. The principal's chart has their definition, and the right to read them")
 				return
 			}
 			cfg.Log.Info().Msg("AccessRequests can be read again")
@@ -130,7 +130,7 @@ func (r *Requests) Run(ctx context.Context) error {
 	g.Go(func() error { r.known.Run(ctx); return nil })
 	g.Go(func() error {
 		for {
-			pause := r.look(ctx)
+			pause := r.reconcile(ctx)
 			select {
 			case <-ctx.Done():
 				return nil
@@ -142,16 +142,16 @@ func (r *Requests) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// look answers what waits and deletes what is old. It returns how soon to look again.
-func (r *Requests) look(ctx context.Context) time.Duration {
+// reconcile answers what waits and deletes what is old. It returns how soon to look again.
+func (r *Requests) reconcile(ctx context.Context) time.Duration {
 	all := r.known.All()
 	slices.SortFunc(all, func(a, b waiting) int {
 		return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.name, b.name))
 	})
-	pause := sweep
+	pause := cleanupInterval
 	defer func() {
-		if pause == sweep { // what fails next is news again
-			r.said = ""
+		if pause == cleanupInterval { // what fails next is news again
+			r.lastFailure = ""
 		}
 	}()
 	answer, drop := sorted(all, time.Now())
@@ -177,7 +177,7 @@ func sorted(all []waiting, now time.Time) (answer, drop []waiting) {
 	of := map[string]int{}
 	for _, w := range all {
 		switch {
-		case now.Sub(w.created) > kept:
+		case now.Sub(w.created) > retention:
 			drop = append(drop, w)
 		case w.decided:
 		case of[w.user] == mostOfOne || len(answer) == mostWaiting:
@@ -195,9 +195,9 @@ func (r *Requests) failed(err error) bool {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return false // what is newer comes by the watch
 	}
-	if text := err.Error(); text != r.said {
-		r.said = text
-		r.cfg.Log.Warn().Err(err).Msg("an AccessRequest cannot be answered, trying again")
+	if text := err.Error(); text != r.lastFailure {
+		r.lastFailure = text
+		r.cfg.Log.Warn().Err(err).Msg("cannot answer an AccessRequest, retrying")
 	}
 	return true
 }
@@ -239,12 +239,12 @@ func (r *Requests) answer(ctx context.Context, w waiting) error {
 	if err != nil {
 		return err
 	}
-	r.say(&request, status)
+	r.logAnswer(&request, status)
 	return nil
 }
 
-// say logs an answer, and counts it.
-func (r *Requests) say(request *v1alpha1.AccessRequest, status v1alpha1.AccessRequestStatus) {
+// logAnswer logs an answer, and counts it.
+func (r *Requests) logAnswer(request *v1alpha1.AccessRequest, status v1alpha1.AccessRequestStatus) {
 	event, result := r.cfg.Log.Info(), string(status.Decision)
 	event = event.Str("user", request.Spec.User.Username).Str("agent", request.Spec.Agent).Str("request", request.Name)
 	if status.Decision == v1alpha1.AccessRefused {
@@ -286,7 +286,7 @@ func (r *Requests) grant(request *v1alpha1.AccessRequest, agent *v1alpha1.Agent)
 			token.MaxPerson)}, nil
 	}
 	var box []byte
-	signed, err := r.cfg.Sign(agent, request.Spec.User.Username, LifeOf(request, r.cfg.Life))
+	signed, err := r.cfg.Sign(agent, request.Spec.User.Username, LifetimeOf(request, r.cfg.MaxLifetime))
 	if err != nil {
 		return out, refusal, err
 	}
@@ -295,7 +295,7 @@ func (r *Requests) grant(request *v1alpha1.AccessRequest, agent *v1alpha1.Agent)
 		box, err = sealed.Seal(public, request.SealedFor(), []byte(signed.Text))
 	}
 	if err != nil {
-		return out, Refusal{ReasonUnusable, "spec.publicKey is no X25519 key: make it as agentctl does"}, nil //nolint:nilerr // it is the answer
+		return out, Refusal{ReasonUnusable, "spec.publicKey is not an X25519 key: make it as agentctl does"}, nil //nolint:nilerr // it is the answer
 	}
 	server, name := r.server(request.Spec.Agent)
 	return v1alpha1.AccessRequestStatus{

@@ -23,7 +23,7 @@ func requests(t *testing.T) (r *Requests, add func(name, user string, age time.D
 	r, err := New(Config{
 		Client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 			map[schema.GroupVersionResource]string{v1alpha1.AccessRequestResource: "AccessRequestList"}),
-		Namespace: "argocd", ProxyURL: "https://p", Life: time.Hour, Metrics: prometheus.NewRegistry(),
+		Namespace: "argocd", ProxyURL: "https://p", MaxLifetime: time.Hour, Metrics: prometheus.NewRegistry(),
 		Agent: func(identity.AgentName) (v1alpha1.Agent, bool) { return v1alpha1.Agent{}, false },
 		Sign: func(*v1alpha1.Agent, string, time.Duration) (token.Signed, error) {
 			return token.Signed{}, token.ErrNoKey

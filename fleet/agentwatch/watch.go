@@ -74,10 +74,10 @@ func (w *Watch) All(yield func(v1alpha1.Agent)) {
 // readable says once that the Agents cannot be read, and once that they can.
 func (w *Watch) readable(err error) {
 	if err != nil {
-		w.cfg.Log.Warn().Err(err).Msg("the hub's agents cannot be read, trying again; known ones stay admitted")
+		w.cfg.Log.Warn().Err(err).Msg("cannot read the hub's Agents, retrying; known ones stay admitted")
 		return
 	}
-	w.cfg.Log.Info().Msg("the hub's agents can be read again")
+	w.cfg.Log.Info().Msg("the hub's Agents can be read again")
 }
 
 // changed publishes what others must know of at once, and notes what an Agent says to its
@@ -85,7 +85,7 @@ func (w *Watch) readable(err error) {
 func (w *Watch) changed(changes []collection.Change[v1alpha1.Agent]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(changes) != 1 || !changes[0].Had || !changes[0].Has || registersAnew(changes[0].Before, changes[0].After) {
+	if len(changes) != 1 || !changes[0].Had || !changes[0].Has || affectsRegistry(changes[0].Before, changes[0].After) {
 		w.publish()
 		return
 	}

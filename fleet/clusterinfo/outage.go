@@ -32,12 +32,12 @@ func (o *outage) met(err error) {
 	switch {
 	case err != nil && o.pause == 0:
 		o.pause = retryFirst
-		o.log.Warn().Err(err).Msg("redis does not answer, trying again")
+		o.log.Warn().Err(err).Msg("Redis does not answer, retrying")
 	case err != nil:
 		o.pause = min(2*o.pause, retryMost)
 	case o.pause != 0:
 		o.pause = 0
-		o.log.Info().Msg("redis answers again")
+		o.log.Info().Msg("Redis answers again")
 	}
 }
 

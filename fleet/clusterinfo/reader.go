@@ -19,10 +19,10 @@ const (
 	// readInterval is how often the entry is read. Argo CD writes it every 10 s.
 	readInterval = 2 * time.Second
 	// missingTime is how long the entry may be missing before it is looked for
-	// under other keys: an Argo CD that starts has not written it yet. lookInterval
+	// under other keys: an Argo CD that starts has not written it yet. searchInterval
 	// is how far apart two such searches are.
-	missingTime  = 30 * time.Second
-	lookInterval = 5 * time.Minute
+	missingTime    = 30 * time.Second
+	searchInterval = 5 * time.Minute
 )
 
 // Source is the Redis of a spoke's Argo CD. Its methods return when ctx is done.
@@ -105,7 +105,7 @@ func (r *Reader) Run(ctx context.Context) error {
 			r.search(ctx, &search)
 		default:
 			search.since = time.Now()
-			invalid = !r.take(value, invalid)
+			invalid = !r.readValue(value, invalid)
 		}
 		once.Do(func() { close(r.tried) })
 		going = wait(ctx, nil, max(readInterval, away.pause))
@@ -113,14 +113,14 @@ func (r *Reader) Run(ctx context.Context) error {
 	return nil
 }
 
-// take reads an entry; false when it is not to be understood, which it says unless
-// said.
-func (r *Reader) take(value []byte, said bool) bool {
+// readValue reads an entry; false when it is not to be understood, which it logs unless
+// logged.
+func (r *Reader) readValue(value []byte, logged bool) bool {
 	info, err := r.cfg.Format.Decode(value)
 	if err != nil {
 		r.reads.WithLabelValues(resultInvalid).Inc()
-		if !said {
-			r.cfg.Log.Warn().Err(err).Msg("the cluster info of the spoke's argo cd cannot be read")
+		if !logged {
+			r.cfg.Log.Warn().Err(err).Msg("cannot read the cluster info of the spoke's Argo CD")
 		}
 		return false
 	}
@@ -147,23 +147,23 @@ func (r *Reader) set(info stream.SpokeInfo) {
 	defer r.mu.Unlock()
 	if info != r.latest {
 		r.latest = info
-		r.changed.Tell()
+		r.changed.Notify()
 	}
 }
 
-// search is when the entry was last there, and when it was last looked for under
+// search is when the entry was last there, and when it was last searched for under
 // other keys.
-type search struct{ since, looked time.Time }
+type search struct{ since, tried time.Time }
 
 // search says so when the entry is under a key of another form: Argo CD's version
 // of it, and its compression, are settings, and a wrong one of ours would look
 // like a spoke without applications.
 func (r *Reader) search(ctx context.Context, s *search) {
 	now := time.Now()
-	if now.Sub(s.since) < missingTime || now.Sub(s.looked) < lookInterval {
+	if now.Sub(s.since) < missingTime || now.Sub(s.tried) < searchInterval {
 		return
 	}
-	s.looked = now
+	s.tried = now
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	others, err := r.cfg.Source.Find(ctx, keyPrefix+LocalServer+"|")
@@ -172,5 +172,5 @@ func (r *Reader) search(ctx context.Context, s *search) {
 	}
 	slices.Sort(others)
 	r.cfg.Log.Warn().Str("expected", r.cfg.Format.Key(LocalServer)).Strs("found", others[:min(len(others), 10)]).
-		Msg("the spoke's argo cd keeps its cluster info under another key, set redis.cache_version and redis.compression as it does")
+		Msg("the spoke's Argo CD keeps its cluster info under another key; set redis.cache_version and redis.compression to what it uses")
 }

@@ -1,7 +1,6 @@
 package clusterinfo_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/argomesh/argomesh/fleet/clusterinfo"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 type reading struct {
@@ -33,15 +33,9 @@ func read(t *testing.T, f func(r *reading)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- r.reader.Run(ctx) }()
+		kit.Background(t, r.reader.Run)
 		synctest.Wait()
 		f(r)
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
 	})
 }
 
@@ -164,17 +158,11 @@ func TestReaderTellsWhenItHasTried(t *testing.T) {
 			t.Error("it has tried before it runs")
 		default:
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		done := make(chan error)
 		began := time.Now()
-		go func() { done <- reader.Run(ctx) }()
+		kit.Background(t, reader.Run)
 		<-reader.Tried()
 		if took := time.Since(began); took > 2*time.Second {
 			t.Errorf("it has tried after %s", took)
-		}
-		if err := <-done; err != nil {
-			t.Errorf("Run() = %v", err)
 		}
 	})
 }

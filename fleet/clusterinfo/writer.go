@@ -22,9 +22,9 @@ const (
 	entryInterval = time.Second
 	// passInterval is how far apart two looks at all sessions are.
 	passInterval = 100 * time.Millisecond
-	// settleTime is how long after the start of Run an agent may take to come back
+	// startGrace is how long after the start of Run an agent may take to come back
 	// before it is shown as not connected.
-	settleTime = 5 * time.Second
+	startGrace = 5 * time.Second
 	// Expiry is how long an entry lives: long enough for a principal to be
 	// replaced, short enough that no entry outlives for long those who know better.
 	// (Argo CD's own live for ten minutes.)
@@ -115,7 +115,7 @@ func (e *entry) due() time.Time {
 // behind and expire. It may be called again, but not twice at once.
 func (w *Writer) Run(ctx context.Context) error {
 	r := &run{
-		Writer: w, entries: map[identity.AgentName]*entry{}, settled: time.Now().Add(settleTime),
+		Writer: w, entries: map[identity.AgentName]*entry{}, graceEnd: time.Now().Add(startGrace),
 		outage: outage{log: w.cfg.Log},
 	}
 	for going := true; going; {
@@ -129,9 +129,9 @@ func (w *Writer) Run(ctx context.Context) error {
 // run is one Run of a Writer.
 type run struct {
 	*Writer
-	entries map[identity.AgentName]*entry
-	settled time.Time
-	outage  outage
+	entries  map[identity.AgentName]*entry
+	graceEnd time.Time
+	outage   outage
 }
 
 // pass looks at all sessions and writes what is due, up to the first failure: a
@@ -146,7 +146,7 @@ func (r *run) pass(ctx context.Context) time.Time {
 		}
 	}
 	if r.observe(now) {
-		sooner(r.settled)
+		sooner(r.graceEnd)
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(writesAtOnce)
@@ -179,7 +179,7 @@ func (r *run) observe(now time.Time) (waits bool) {
 	for name, s := range sessions {
 		e := r.entries[name]
 		if e == nil {
-			if s.Unseen && !s.Connected && now.Before(r.settled) {
+			if s.Unseen && !s.Connected && now.Before(r.graceEnd) {
 				waits = true
 				continue
 			}

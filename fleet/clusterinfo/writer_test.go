@@ -18,6 +18,7 @@ import (
 
 	"github.com/argomesh/argomesh/fleet/clusterinfo"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 var errAway = errors.New("connection refused")
@@ -174,14 +175,8 @@ func write(t *testing.T, f func(w *writing)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- writer.Run(ctx) }()
+		kit.Background(t, writer.Run)
 		f(w)
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
 	})
 }
 

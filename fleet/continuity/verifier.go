@@ -97,7 +97,7 @@ func (j *Verifier) Verify(ctx context.Context, peer mirror.Peer, known mirror.Kn
 	if err != nil {
 		return mirror.HistoryCheck{}, err
 	}
-	check := mirror.HistoryCheck{Broken: broken, Now: Told(kept, record.Revision),
+	check := mirror.HistoryCheck{Broken: broken, Now: HistoryOf(kept, record.Revision),
 		Epoch: record.Agent.Status.Link.Epoch, Other: j.otherEpoch()}
 	if broken != "" {
 		// A cache that has not seen the restore shows agreement where there is none.
@@ -120,9 +120,9 @@ func (j *Verifier) compare(ctx context.Context, now fleet.Reading, c fleet.Conne
 	return j.history.Verify(now, c), nil
 }
 
-// meet notes whether an Agent names another process. It counts for good, since the answer
+// observeLink notes whether an Agent names another process. It counts for good, since the answer
 // to a claim may be lost.
-func (j *Verifier) meet(has *v1alpha1.AgentLink) {
+func (j *Verifier) observeLink(has *v1alpha1.AgentLink) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if has != nil && has.Life != j.cfg.Life {
@@ -149,7 +149,7 @@ func (j *Verifier) claimLink(ctx context.Context, peer mirror.Peer) (record Reco
 			return record, err
 		}
 		has := record.Agent.Status.Link
-		j.meet(has)
+		j.observeLink(has)
 		next := fleet.ClaimLink(has, want)
 		switch next {
 		case nil:
@@ -165,8 +165,8 @@ func (j *Verifier) claimLink(ctx context.Context, peer mirror.Peer) (record Reco
 	return record, err
 }
 
-// Told is what an agent is told of what the hub keeps, which was so at revision.
-func Told(kept *v1alpha1.AgentHistory, revision uint64) stream.History {
+// HistoryOf is what an agent is told of what the hub keeps, which was so at revision.
+func HistoryOf(kept *v1alpha1.AgentHistory, revision uint64) stream.History {
 	if kept == nil || len(kept.Tokens) == 0 {
 		return stream.History{}
 	}

@@ -37,8 +37,11 @@ func summary(agent *v1alpha1.Agent, want v1alpha1.AgentStatus, session Session) 
 // the hub knows.
 func refusalOf(agent *v1alpha1.Agent, session Session) *Refused {
 	r := session.Refused
-	if r == nil || r.UID != agent.UID || !slices.Contains(agent.Spec.Identity.SPIFFEIDs, r.ID.String()) {
+	if r == nil || r.UID != agent.UID {
 		return nil
+	}
+	if has := slices.Contains(agent.Spec.Identity.SPIFFEIDs, r.ID.String()); has == (r.What == RefusedSPIFFEID) {
+		return nil // it was so
 	}
 	return r
 }
@@ -56,7 +59,16 @@ func neverText(agent *v1alpha1.Agent) string {
 }
 
 // awayCure is what to do about an agent that is away, of which the hub knows no more.
-const awayCure = ": start the agent on its spoke; where it runs, its /readyz and agentctl identity doctor there say what keeps it from the hub"
+const awayCure = ": start the agent on its spoke; where it runs, its /readyz and agentctl identity doctor there say what keeps it from the hub; one that has another SPIFFE ID is shown by agentctl agent list --unknown"
+
+// refusedText says why an agent is refused, and what to do.
+func refusedText(agent *v1alpha1.Agent, r *Refused) string {
+	if r.What != RefusedSPIFFEID {
+		return r.Message
+	}
+	return fmt.Sprintf("no Agent has SPIFFE ID %s, and this one has %s: register the pods of the agent with that; or, if the other is this agent's, agentctl agent set %s --spiffe-id %s",
+		r.ID, strings.Join(agent.Spec.Identity.SPIFFEIDs, " and "), agent.Name, r.ID)
+}
 
 // connectedCondition says whether the agent is connected, since when, and if not, why as
 // far as the hub knows.
@@ -70,7 +82,7 @@ func connectedCondition(agent *v1alpha1.Agent, want v1alpha1.AgentStatus, sessio
 		c.Reason, c.Message = reasonSuspended, "spec.suspended is true"
 	case session.Refused != nil:
 		c.Reason = refusedFor(session.Refused.What)
-		c.Message = cut("refused" + since(session.Refused.Since) + ": " + session.Refused.Message)
+		c.Message = cut("refused" + since(session.Refused.Since) + ": " + refusedText(agent, session.Refused))
 	case neverConnected(want):
 		c.Reason, c.Message = reasonNeverConnected, neverText(agent)
 	default:
@@ -88,6 +100,8 @@ func refusedFor(what string) string {
 		return reasonRefusedMode
 	case "version":
 		return reasonRefusedVersion
+	case RefusedSPIFFEID:
+		return reasonRefusedSPIFFEID
 	}
 	return reasonRefusedProtocol
 }

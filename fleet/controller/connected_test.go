@@ -11,6 +11,7 @@ import (
 // One word says what there is to do, the weightiest first.
 func TestSummary(t *testing.T) {
 	refused := Session{Refused: &Refused{UID: "u1", ID: spiffeid.RequireFromString("spiffe://a/1"), What: "mode", Message: "set it", Since: noon}}
+	stranger := Session{Refused: &Refused{UID: "u1", ID: spiffeid.RequireFromString("spiffe://a/2"), What: RefusedSPIFFEID, Since: noon}}
 	here := connected(nil)
 	wasThere := func(a *v1alpha1.Agent) { a.Status.Versions.Agent = "v0.1.0" }
 	holds := func(total int64) func(*v1alpha1.Agent) {
@@ -24,14 +25,19 @@ func TestSummary(t *testing.T) {
 		agent   func(*v1alpha1.Agent)
 		session Session
 	}{
-		"Connected":        {{nil, here}, {nil, connected(func(s *Session) { s.Refused = refused.Refused })}},
-		"Away":             {{wasThere, Session{}}, {func(a *v1alpha1.Agent) { wasThere(a); a.Spec.Identity.SPIFFEIDs = []string{"spiffe://a/2"} }, refused}},
-		"Never connected":  {{nil, Session{}}, {func(a *v1alpha1.Agent) { a.UID = "u2" }, refused}}, // a refusal that was not this Agent's
-		"Refused: mode":    {{nil, refused}, {wasThere, refused}, {holds(3), refused}},
-		"1 deletion held":  {{holds(1), held}},
-		"5 deletions held": {{holds(5), held}, {holds(5), Session{HeldUnknown: true}}},
-		"Suspended":        {{func(a *v1alpha1.Agent) { a.Spec.Suspended = true }, refused}},
-		"Deleting":         {{func(a *v1alpha1.Agent) { a.DeletionTimestamp, a.Spec.Suspended = at(0), true }, here}},
+		"Connected": {{nil, here}, {nil, connected(func(s *Session) { s.Refused = refused.Refused })}},
+		"Away": {
+			{wasThere, Session{}},
+			{func(a *v1alpha1.Agent) { wasThere(a); a.Spec.Identity.SPIFFEIDs = []string{"spiffe://a/2"} }, refused},
+			{func(a *v1alpha1.Agent) { wasThere(a); a.Spec.Identity.SPIFFEIDs = []string{"spiffe://a/2"} }, stranger}, // which it has by now
+		},
+		"Never connected":    {{nil, Session{}}, {func(a *v1alpha1.Agent) { a.UID = "u2" }, refused}}, // a refusal that was not this Agent's
+		"Refused: mode":      {{nil, refused}, {wasThere, refused}, {holds(3), refused}},
+		"Refused: SPIFFE ID": {{nil, stranger}, {wasThere, stranger}},
+		"1 deletion held":    {{holds(1), held}},
+		"5 deletions held":   {{holds(5), held}, {holds(5), Session{HeldUnknown: true}}},
+		"Suspended":          {{func(a *v1alpha1.Agent) { a.Spec.Suspended = true }, refused}},
+		"Deleting":           {{func(a *v1alpha1.Agent) { a.DeletionTimestamp, a.Spec.Suspended = at(0), true }, here}},
 	} {
 		for i, one := range tt {
 			agent := &v1alpha1.Agent{}

@@ -64,9 +64,9 @@ type Config struct {
 type ClusterConfig struct {
 	// JSON is Argo CD's ClusterConfig, such as Credentials make. It is a secret.
 	JSON []byte
-	// Again is how soon it may be another one although nothing changed. Zero means not
+	// RenewAfter is how soon it may be another one although nothing changed. Zero means not
 	// before something does.
-	Again time.Duration
+	RenewAfter time.Duration
 }
 
 // Controller keeps cluster Secrets and the status of Agents. One at a time runs
@@ -90,7 +90,7 @@ func New(cfg Config) (*Controller, error) {
 		problems = append(problems, errors.New("sessions are missing"))
 	}
 	if cfg.Teardown == nil {
-		problems = append(problems, errors.New("depart is missing"))
+		problems = append(problems, errors.New("teardown is missing"))
 	}
 	if cfg.Metrics == nil {
 		problems = append(problems, errors.New("metrics registerer is missing"))

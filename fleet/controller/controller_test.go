@@ -41,7 +41,7 @@ func TestNewChecksItsConfig(t *testing.T) {
 	}{
 		"everything is missing": {
 			change: func(c *controller.Config) { *c = controller.Config{} },
-			want:   []string{"client", "namespace", "sessions", "depart", "metrics", "proxy url"},
+			want:   []string{"client", "namespace", "sessions", "teardown", "metrics", "proxy url"},
 		},
 		"a proxy without tls":       {func(c *controller.Config) { c.ProxyURL = "http://proxy:9090" }, []string{"proxy url"}},
 		"a proxy with a path":       {func(c *controller.Config) { c.ProxyURL = "https://proxy:9090/x" }, []string{"proxy url"}},

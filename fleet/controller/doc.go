@@ -11,7 +11,7 @@
 //		Namespace: "argocd",
 //		ProxyURL:  "https://argomesh-resource-proxy:9090",
 //		Sessions:  sessions,
-//		Teardown:    depart, // what the end of an Agent means for the hub's objects
+//		Teardown:    teardown, // what the end of an Agent means for the hub's objects
 //		Metrics:   registry,
 //		Log:       log,
 //	})

@@ -48,7 +48,7 @@ func (l *loop) finalize(ctx context.Context, agent *v1alpha1.Agent, name identit
 			waits += "; the agent is not connected"
 		}
 		again, err := l.leaving(ctx, agent, name, session, waits)
-		return pause.Shorter(again, departInterval), err
+		return pause.Shorter(again, teardownInterval), err
 	}
 	if err := l.deleteSecret(ctx, name); err != nil {
 		return 0, err
@@ -82,7 +82,7 @@ func (l *loop) teardown(ctx context.Context, agent *v1alpha1.Agent) (waits strin
 	if current.UID != agent.UID || current.DeletionTimestamp == nil || fleet.Cascades(current) != fleet.Cascades(agent) {
 		return "", errOutdated
 	}
-	ctx, cancel := context.WithTimeout(ctx, departTimeout)
+	ctx, cancel := context.WithTimeout(ctx, teardownTimeout)
 	defer cancel()
 	return l.cfg.Teardown(ctx, *current)
 }
@@ -125,6 +125,6 @@ func (l *loop) deleteSecret(ctx context.Context, name identity.AgentName) error 
 		return fmt.Errorf("delete secret %s: %w", have.Name, err)
 	}
 	l.metrics.secretWrites.WithLabelValues(verbDelete).Inc()
-	l.log.Info().Stringer("agent", name).Msg("cluster secret deleted")
+	l.log.Info().Stringer("agent", name).Msg("cluster Secret deleted")
 	return nil
 }

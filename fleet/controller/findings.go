@@ -22,6 +22,7 @@ const (
 	reasonRefusedMode      = "RefusedMode"
 	reasonRefusedVersion   = "RefusedVersion"
 	reasonRefusedProtocol  = "RefusedProtocol"
+	reasonRefusedSPIFFEID  = "RefusedSPIFFEID"
 	reasonSuspended        = "Suspended"
 	reasonDeleting         = "Deleting"
 	reasonSPIFFEIDConflict = "SPIFFEIDConflict"

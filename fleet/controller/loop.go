@@ -51,8 +51,8 @@ type loop struct {
 	secrets *collection.Collection[*corev1.Secret]
 	queue   workqueue.TypedRateLimitingInterface[string] // names of Agents
 
-	mu    sync.Mutex
-	paces map[string]*agentState // guarded by mu; an entry belongs to the worker that has its name from the queue
+	mu     sync.Mutex
+	states map[string]*agentState // guarded by mu; an entry belongs to the worker that has its name from the queue
 }
 
 func newLoop(c *Controller) *loop {
@@ -65,7 +65,7 @@ func newLoop(c *Controller) *loop {
 		secretClient: c.cfg.Client.Resource(secretResource).Namespace(c.cfg.Namespace),
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryMost)),
-		paces: make(map[string]*agentState),
+		states: make(map[string]*agentState),
 	}
 	l.agents = collection.New(collection.Config[*v1alpha1.Agent]{
 		Reflect: reflector.Config{Resource: l.agentClient, What: v1alpha1.AgentKind, Streams: c.cfg.Client},
@@ -152,14 +152,14 @@ type agentState struct {
 	restores    pause.Restores // of it
 }
 
-// paceOf returns the pace of the Agent that the caller has from the queue.
-func (l *loop) paceOf(name string) *agentState {
+// stateOf returns that of the Agent that the caller has from the queue.
+func (l *loop) stateOf(name string) *agentState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p, found := l.paces[name]
+	p, found := l.states[name]
 	if !found {
 		p = &agentState{}
-		l.paces[name] = p
+		l.states[name] = p
 	}
 	return p
 }
@@ -167,7 +167,7 @@ func (l *loop) paceOf(name string) *agentState {
 func (l *loop) forget(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.paces, name)
+	delete(l.states, name)
 }
 
 // spiffeIDsOf indexes Agents.

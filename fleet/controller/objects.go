@@ -27,7 +27,7 @@ func valueOf[T any](log zerolog.Logger, kind string,
 func readable(log zerolog.Logger, kind string) func(error) {
 	return func(err error) {
 		if err != nil {
-			log.Warn().Err(err).Str("kind", kind).Msg("objects of the hub cannot be read, trying again")
+			log.Warn().Err(err).Str("kind", kind).Msg("objects of the hub cannot be read, retrying")
 		} else {
 			log.Info().Str("kind", kind).Msg("objects of the hub can be read again")
 		}

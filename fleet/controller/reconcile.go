@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// unseenInterval is how soon to look again at what no collection shows: a Secret
+	// uncachedInterval is how soon to look again at what no collection shows: a Secret
 	// of our name without the label of cluster Secrets.
-	unseenInterval = 30 * time.Second
+	uncachedInterval = 30 * time.Second
 	// restoreFirst is the pause before a Secret is restored a second time that someone keeps
 	// changing; the next ones are longer (package pause).
 	restoreFirst = time.Second
-	// departTimeout bounds one call of Teardown; the rest of a pass is for our writes.
-	departTimeout = 20 * time.Second
-	// departInterval is how soon Teardown is called again while it is not done.
-	departInterval = 3 * time.Second
+	// teardownTimeout bounds one call of Teardown; the rest of a pass is for our writes.
+	teardownTimeout = 20 * time.Second
+	// teardownInterval is how soon Teardown is called again while it is not done.
+	teardownInterval = 3 * time.Second
 )
 
 // reconcile brings one Agent to where it should be, and says how soon to look
@@ -37,7 +37,7 @@ func (l *loop) reconcile(ctx context.Context, key string) (time.Duration, error)
 	}
 	name, err := identity.ParseAgentName(key)
 	if err != nil {
-		l.log.Error().Err(err).Str("agent", key).Msg("agent cannot be served")
+		l.log.Error().Err(err).Str("agent", key).Msg("the name of an Agent is not valid, so it is left alone")
 		return 0, nil // it does not get better by trying
 	}
 	if agent.DeletionTimestamp != nil {

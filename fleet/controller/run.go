@@ -77,7 +77,7 @@ func (l *loop) pass(ctx context.Context, name string) {
 		if l.queue.NumRequeues(name) == 0 && !apierrors.IsConflict(err) {
 			level = zerolog.WarnLevel // once, not at every attempt; a conflict is someone being faster
 		}
-		l.log.WithLevel(level).Err(err).Str("agent", name).Msg("agent not reconciled, trying again")
+		l.log.WithLevel(level).Err(err).Str("agent", name).Msg("agent not reconciled, retrying")
 		l.queue.AddRateLimited(name)
 	default:
 		l.metrics.reconciles.WithLabelValues(resultOK).Inc()

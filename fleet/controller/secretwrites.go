@@ -44,9 +44,9 @@ func (l *loop) reconcileSecret(ctx context.Context, agent *v1alpha1.Agent,
 		return secretPlan{}, 0, fmt.Errorf("cluster config: %w", err)
 	}
 	want := wantSecret(name, agent.Spec.Labels, ClusterServer(l.cfg.ProxyURL, name), config.JSON)
-	again := config.Again
+	again := config.RenewAfter
 	if have != nil && !seen {
-		again = pause.Shorter(again, unseenInterval)
+		again = pause.Shorter(again, uncachedInterval)
 	}
 	plan := planSecret(want, have, l.claimsOn(want))
 	if plan.action == secretKeep {
@@ -111,7 +111,7 @@ func (l *loop) claimsOn(want wantedSecret) []*corev1.Secret {
 // someone keeps undoing that.
 func (l *loop) applySecret(ctx context.Context, want wantedSecret, have *corev1.Secret,
 	action secretAction) (time.Duration, error) {
-	p := l.paceOf(want.agent.String())
+	p := l.stateOf(want.agent.String())
 	now := time.Now()
 	verb := verbCreate
 	switch {
@@ -139,6 +139,6 @@ func (l *loop) applySecret(ctx context.Context, want wantedSecret, have *corev1.
 		p.appliedOver = have.ResourceVersion
 	}
 	l.metrics.secretWrites.WithLabelValues(verb).Inc()
-	l.log.Info().Stringer("agent", want.agent).Str("verb", verb).Msg("cluster secret applied")
+	l.log.Info().Stringer("agent", want.agent).Str("verb", verb).Msg("cluster Secret applied")
 	return 0, nil
 }

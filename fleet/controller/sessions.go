@@ -40,6 +40,8 @@ type Session struct {
 	// Refused is why the last attempt to connect was refused, nil when none was, or when
 	// the agent connected since.
 	Refused *Refused
+	// SPIFFEID is the one by which the agent connected.
+	SPIFFEID spiffeid.ID
 	// SVIDExpiry is when the newest SVID the agent proved expires.
 	SVIDExpiry time.Time
 	// Counts are the numbers of objects of a connected agent. Parked and Shortened in it
@@ -64,9 +66,9 @@ type Session struct {
 	// Objects may be more than a status names, in any order, and Total may be less
 	// than their number.
 	Held *v1alpha1.DeletionsHeld
-	// Spent is the ID of deletions that a person accepted and that was used up with that:
+	// AcceptUsed is the ID of deletions that a person accepted and that was used up with that:
 	// the annotation goes, so that the same ones wait again when they come again.
-	Spent string
+	AcceptUsed string
 	// HeldUnknown says that Held is not known yet, such as right after a connect.
 	// The status then keeps what it shows.
 	HeldUnknown bool
@@ -92,16 +94,20 @@ type Session struct {
 // Refused says why an agent gets no connection until a person changes something.
 type Refused struct {
 	// UID is that of the Agent, and ID the SPIFFE ID that was proven: of another Agent of the
-	// name, and of one that has given the ID away since, it says nothing.
+	// name, and of one that has given the ID away since, it says nothing. With [RefusedSPIFFEID]
+	// it says nothing of one that has the ID by now.
 	UID types.UID
 	ID  spiffeid.ID
-	// What is a word for what is wrong: name, mode, version or protocol.
+	// What is a word for what is wrong: name, mode, version, protocol or [RefusedSPIFFEID].
 	What string
-	// Message says the same for people, with a cure.
+	// Message says the same for people, with a cure. It is empty with RefusedSPIFFEID.
 	Message string
 	// Since is when it was first refused for that.
 	Since time.Time
 }
+
+// RefusedSPIFFEID is what is wrong when no Agent has the SPIFFE ID, and it is probably meant for this one.
+const RefusedSPIFFEID = "SPIFFE ID"
 
 // OverBudget says which limit an agent exceeds.
 type OverBudget struct {

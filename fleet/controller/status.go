@@ -107,6 +107,9 @@ func setDetails(want *v1alpha1.AgentStatus, session Session) {
 	if session.KubernetesVersion != "" {
 		want.Versions.Kubernetes = session.KubernetesVersion
 	}
+	if !session.SPIFFEID.IsZero() {
+		want.SPIFFEID = session.SPIFFEID.String()
+	}
 	if !session.SVIDExpiry.IsZero() {
 		want.SVIDExpiry = new(seconds(session.SVIDExpiry))
 	}
@@ -297,7 +300,7 @@ func isLarge(status v1alpha1.AgentStatus) bool {
 // goes on with.
 func sameConnection(a, b v1alpha1.AgentStatus) bool {
 	return fleet.HistoryID(a.History) == fleet.HistoryID(b.History) &&
-		fleet.IsKept(a.History) == fleet.IsKept(b.History) && heldID(a.DeletionsHeld) == heldID(b.DeletionsHeld) &&
+		fleet.IsStored(a.History) == fleet.IsStored(b.History) && heldID(a.DeletionsHeld) == heldID(b.DeletionsHeld) &&
 		equality.Semantic.DeepEqual(a.Cascades, b.Cascades) &&
 		a.Connected == b.Connected && a.Replica == b.Replica && a.Since.Equal(b.Since) &&
 		a.ObservedGeneration == b.ObservedGeneration &&

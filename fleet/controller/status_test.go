@@ -28,7 +28,8 @@ func at(offset time.Duration) *metav1.Time { return new(metav1.NewTime(noon.Add(
 func connected(change func(*Session)) Session {
 	s := Session{
 		Connected: true, Replica: "principal-0", Since: noon.Add(300 * time.Millisecond), ObservedAt: noon,
-		AgentVersion: "v0.1.0", KubernetesVersion: "v1.36.3", SVIDExpiry: noon.Add(time.Hour),
+		AgentVersion: "v0.1.0", KubernetesVersion: "v1.36.3",
+		SPIFFEID: spiffeid.RequireFromString("spiffe://a/1"), SVIDExpiry: noon.Add(time.Hour),
 		Counts: v1alpha1.AgentCounts{Applications: 7, AppProjects: 2},
 	}
 	if change != nil {
@@ -47,6 +48,7 @@ func TestStatusFollowsTheSession(t *testing.T) {
 		ObservedGeneration: 3, ClusterProject: "web", Summary: "Connected",
 		Connected: true, Replica: "principal-0", Since: at(0), ObservedAt: at(0),
 		Versions:   v1alpha1.AgentVersions{Agent: "v0.1.0", Kubernetes: "v1.36.3"},
+		SPIFFEID:   "spiffe://a/1",
 		SVIDExpiry: at(time.Hour),
 		Counts:     v1alpha1.AgentCounts{Applications: 7, AppProjects: 2},
 	}
@@ -125,12 +127,13 @@ func TestStatusNamesTheOldestParked(t *testing.T) {
 
 func TestConditions(t *testing.T) {
 	const never = "no agent has connected yet: run one with name edge-1, mode managed and SPIFFE ID spiffe://a/1 or spiffe://a/2; one that has another ID is shown by agentctl agent list --unknown"
-	const away = ": start the agent on its spoke; where it runs, its /readyz and agentctl identity doctor there say what keeps it from the hub"
+	const away = ": start the agent on its spoke; where it runs, its /readyz and agentctl identity doctor there say what keeps it from the hub; one that has another SPIFFE ID is shown by agentctl agent list --unknown"
 	registered := func(a *v1alpha1.Agent) {
 		a.Name, a.Spec.Mode, a.Spec.Identity.SPIFFEIDs = "edge-1", v1alpha1.ModeManaged, []string{"spiffe://a/1", "spiffe://a/2"}
 	}
 	wasThere := func(a *v1alpha1.Agent) { a.Status.Versions.Agent = "v0.1.0" }
 	refused := &Refused{ID: spiffeid.RequireFromString("spiffe://a/2"), What: "mode", Message: "set it", Since: noon.Add(-time.Minute)}
+	stranger := &Refused{ID: spiffeid.RequireFromString("spiffe://a/3"), What: RefusedSPIFFEID, Since: noon.Add(-time.Minute)}
 	conflict := fleet.Conflict{ID: spiffeid.RequireFromString("spiffe://example.org/a"), Owner: kit.Agent(t, "older")}
 	tests := map[string]struct {
 		agent func(*v1alpha1.Agent)
@@ -159,6 +162,12 @@ func TestConditions(t *testing.T) {
 			agent: func(a *v1alpha1.Agent) { registered(a); wasThere(a) },
 			found: findings{secret: secretPlan{ready: true}, session: Session{Refused: refused}},
 			want:  map[string]string{"Connected": "False RefusedMode refused since 2026-11-21T11:59:00Z: set it"},
+		},
+		"one that comes with a SPIFFE ID that no Agent has": {
+			agent: func(a *v1alpha1.Agent) { registered(a); wasThere(a) },
+			found: findings{secret: secretPlan{ready: true}, session: Session{Refused: stranger}},
+			want: map[string]string{"Connected": "False RefusedSPIFFEID refused since 2026-11-21T11:59:00Z: no Agent has SPIFFE ID spiffe://a/3, and this one has spiffe://a/1 and spiffe://a/2: " +
+				"register the pods of the agent with that; or, if the other is this agent's, agentctl agent set edge-1 --spiffe-id spiffe://a/3"},
 		},
 		"suspended and away": {
 			agent: func(a *v1alpha1.Agent) { registered(a); wasThere(a); a.Spec.Suspended = true },

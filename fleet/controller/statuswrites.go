@@ -20,7 +20,7 @@ import (
 
 // reconcileStatus writes the status of agent when it is due.
 func (l *loop) reconcileStatus(ctx context.Context, agent *v1alpha1.Agent, found findings) (time.Duration, error) {
-	p := l.paceOf(agent.Name)
+	p := l.stateOf(agent.Name)
 	if slices.Contains(p.behind, agent.ResourceVersion) {
 		current := *agent // the collection does not show our last write yet
 		current.Status, current.ResourceVersion = p.status, p.version
@@ -65,7 +65,7 @@ func (l *loop) reconcileStatus(ctx context.Context, agent *v1alpha1.Agent, found
 func (l *loop) logHistory(agent *v1alpha1.Agent, want v1alpha1.AgentStatus) {
 	log := l.log.With().Str("agent", agent.Name).Logger()
 	if fleet.HistoryID(agent.Status.History) != fleet.HistoryID(want.History) {
-		log.Info().Bool("first", agent.Status.History == nil).Msg("history begun")
+		log.Info().Bool("first", agent.Status.History == nil).Msg("history started")
 	}
 	switch held := want.DeletionsHeld; {
 	case heldID(agent.Status.DeletionsHeld) == heldID(held):
@@ -108,13 +108,13 @@ func (l *loop) applyStatus(ctx context.Context, agent *v1alpha1.Agent, status v1
 // was used. One of another ID, which may be newer than what the collection shows, stays.
 // So it does while the agent is away: what was accepted may not have happened.
 func (l *loop) clearAcceptance(ctx context.Context, agent *v1alpha1.Agent, session Session) error {
-	if !session.Connected || !isSpent(agent, session) {
+	if !session.Connected || !isAcceptUsed(agent, session) {
 		return nil
 	}
 	path := "/metadata/annotations/" + strings.ReplaceAll(v1alpha1.AcceptDeletionsAnnotation, "/", "~1")
 	patch, err := json.Marshal([]map[string]any{
 		{"op": "test", "path": "/metadata/uid", "value": agent.UID},
-		{"op": "test", "path": path, "value": session.Spent},
+		{"op": "test", "path": path, "value": session.AcceptUsed},
 		{"op": "remove", "path": path},
 	})
 	if err != nil {
@@ -129,8 +129,8 @@ func (l *loop) clearAcceptance(ctx context.Context, agent *v1alpha1.Agent, sessi
 	return nil
 }
 
-func isSpent(agent *v1alpha1.Agent, session Session) bool {
-	return session.Spent != "" && agent.Annotations[v1alpha1.AcceptDeletionsAnnotation] == session.Spent
+func isAcceptUsed(agent *v1alpha1.Agent, session Session) bool {
+	return session.AcceptUsed != "" && agent.Annotations[v1alpha1.AcceptDeletionsAnnotation] == session.AcceptUsed
 }
 
 // setFinalizers writes the finalizers of agent. It fails with a conflict when

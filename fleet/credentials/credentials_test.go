@@ -1,7 +1,6 @@
 package credentials
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/token"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // countingKeys sign tokens that say who they are of and which they are.
@@ -94,7 +94,7 @@ func newIssuerEnv(t *testing.T) *issuerEnv {
 	edge.Name = "edge-1"
 	w := &issuerEnv{t: t, edge: edge, ca: "PEM 1", keys: &countingKeys{life: 24 * time.Hour, signed: map[string]token.Signed{}, ready: true, changed: make(chan struct{})}}
 	w.c = &Issuer{
-		keys: w.keys, life: w.keys.life, log: zerolog.Nop(), issued: map[identity.AgentName]token.Signed{},
+		keys: w.keys, lifetime: w.keys.life, log: zerolog.Nop(), issued: map[identity.AgentName]token.Signed{},
 		authorities: Authorities{Read: func() ([]byte, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -131,7 +131,7 @@ func (w *issuerEnv) pass() (text, ca string, again time.Duration) {
 	if err := json.Unmarshal(got.JSON, &content); err != nil || content.TLSClientConfig.Insecure {
 		w.t.Fatalf("the config is %s: %v", got.JSON, err)
 	}
-	return content.BearerToken, string(content.TLSClientConfig.CAData), got.Again
+	return content.BearerToken, string(content.TLSClientConfig.CAData), got.RenewAfter
 }
 
 func (w *issuerEnv) expect(text, ca string, again time.Duration) {
@@ -145,7 +145,7 @@ func (w *issuerEnv) expect(text, ca string, again time.Duration) {
 func TestATokenIsRenewedAtHalfItsLifeAndNotBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newIssuerEnv(t)
-		w.c.look()
+		w.c.readAuthorities()
 		w.expect("edge-1/1", "PEM 1", 12*time.Hour)
 		lapse(11 * time.Hour)
 		w.expect("edge-1/1", "PEM 1", time.Hour)
@@ -156,7 +156,7 @@ func TestATokenIsRenewedAtHalfItsLifeAndNotBefore(t *testing.T) {
 		if n := len(w.keys.signed); n != 2 {
 			t.Errorf("%d tokens were signed", n)
 		}
-		w.c.forget(time.Now().Add(25 * time.Hour))
+		w.c.dropExpired(time.Now().Add(25 * time.Hour))
 		if n := len(w.c.issued); n != 0 {
 			t.Errorf("%d expired tokens are remembered", n)
 		}
@@ -168,7 +168,7 @@ func TestATokenIsRenewedAtHalfItsLifeAndNotBefore(t *testing.T) {
 func TestAnEditIsRestoredByTheSameToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newIssuerEnv(t)
-		w.c.look()
+		w.c.readAuthorities()
 		w.pass()
 		for _, edit := range []string{`{}`, `not JSON`, `{"bearerToken":"edge-2/1"}`, `{"bearerToken":"edge-1/1","username":"x"}`, ``} {
 			w.have = []byte(edit)
@@ -181,7 +181,7 @@ func TestWithoutKeysASecretStaysAsItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newIssuerEnv(t)
 		w.keys.ready = false
-		w.c.look()
+		w.c.readAuthorities()
 		w.expect("", "PEM 1", 0) // Argo CD knows the cluster, and cannot call it yet
 		w.keys.ready = true
 		w.expect("edge-1/1", "PEM 1", 12*time.Hour)
@@ -197,7 +197,7 @@ func TestWithoutKeysASecretStaysAsItIs(t *testing.T) {
 func TestATokenOfKeysThatAreGoneIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newIssuerEnv(t)
-		w.c.look()
+		w.c.readAuthorities()
 		w.pass()
 		w.keys.set(func(k *countingKeys) { k.signed = map[string]token.Signed{"other": {}}; k.ready = false })
 		w.expect("edge-1/1", "PEM 1", 0) // of no use, and nothing better is there
@@ -209,9 +209,9 @@ func TestATokenOfKeysThatAreGoneIsReplaced(t *testing.T) {
 func TestATokenOfALongerLifeIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newIssuerEnv(t)
-		w.c.look()
+		w.c.readAuthorities()
 		w.pass()
-		w.keys.life, w.c.life = time.Hour, time.Hour
+		w.keys.life, w.c.lifetime = time.Hour, time.Hour
 		w.expect("edge-1/2", "PEM 1", 30*time.Minute)
 	})
 }
@@ -219,8 +219,6 @@ func TestATokenOfALongerLifeIsReplaced(t *testing.T) {
 func TestAuthoritiesAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newIssuerEnv(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		over := make(chan error, 1)
 		set := func(ca string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -236,10 +234,10 @@ func TestAuthoritiesAreFollowed(t *testing.T) {
 		}
 		before := `{"bearerToken":"edge-1/0","tlsClientConfig":{"insecure":false,"caData":"UEVNIDA="}}`
 		w.have = []byte(before)
-		if got, err := w.c.Config(ctx, w.edge, w.have); err != nil || string(got.JSON) != before {
+		if got, err := w.c.Config(t.Context(), w.edge, w.have); err != nil || string(got.JSON) != before {
 			t.Errorf("before the authorities are known it becomes %s, %v", got.JSON, err)
 		}
-		go func() { over <- w.c.Run(ctx) }()
+		kit.Background(t, w.c.Run)
 		synctest.Wait()
 		w.expect("edge-1/1", "PEM 1", 12*time.Hour)
 		changed := w.c.Changed()
@@ -268,10 +266,6 @@ func TestAuthoritiesAreFollowed(t *testing.T) {
 		synctest.Wait()
 		if !told(changed) {
 			t.Error("new keys are not told of")
-		}
-		cancel()
-		if err := <-over; err != nil {
-			t.Error(err)
 		}
 	})
 }

@@ -88,7 +88,7 @@ type tokenKeys interface {
 // Issuer make the config of cluster Secrets.
 type Issuer struct {
 	keys        tokenKeys
-	life        time.Duration // of a token
+	lifetime    time.Duration // of a token
 	authorities Authorities
 	log         zerolog.Logger
 
@@ -97,13 +97,13 @@ type Issuer struct {
 	known   bool                                // ca was read
 	issued  map[identity.AgentName]token.Signed // the last token of each agent, until it expires
 	renewed notify.Broadcast                    // closed when config may return something else
-	failed  string                              // why ca cannot be read, said once
+	failed  string                              // why ca cannot be read, logged once
 }
 
 // New makes tokens of at most that life.
 func New(keys tokenKeys, life time.Duration, from Authorities, log zerolog.Logger) *Issuer {
 	return &Issuer{
-		keys: keys, life: life, authorities: from, log: log, issued: map[identity.AgentName]token.Signed{},
+		keys: keys, lifetime: life, authorities: from, log: log, issued: map[identity.AgentName]token.Signed{},
 	}
 }
 
@@ -121,16 +121,16 @@ func (c *Issuer) Config(_ context.Context, of *v1alpha1.Agent, have []byte) (con
 	if !known && have != nil {
 		return controller.ClusterConfig{JSON: have}, nil
 	}
-	var held controller.Credentials
-	if err := json.Unmarshal(have, &held); err != nil {
-		held = controller.Credentials{} // someone's edit, or nothing: made again
+	var stored controller.Credentials
+	if err := json.Unmarshal(have, &stored); err != nil {
+		stored = controller.Credentials{} // someone's edit, or nothing: made again
 	}
-	text, again, err := c.token(agent, holderOf(of), held.BearerToken, issued.Text)
+	text, renewAfter, err := c.token(agent, holderOf(of), stored.BearerToken, issued.Text)
 	if err != nil {
 		return controller.ClusterConfig{}, err
 	}
 	content, err := json.Marshal(controller.Credentials{BearerToken: text, CA: ca})
-	return controller.ClusterConfig{JSON: content, Again: again}, err
+	return controller.ClusterConfig{JSON: content, RenewAfter: renewAfter}, err
 }
 
 // SignFor makes out a token of an Agent to a person; see token.Keys.SignFor.
@@ -156,25 +156,26 @@ func holderOf(agent *v1alpha1.Agent) token.Holder {
 		Created: agent.CreationTimestamp.Time}
 }
 
-// token returns the token that a Secret with held is to have, and how soon it is to
+// token returns the token that a Secret with stored is to have, and how soon it is to
 // be replaced. The one that was issued last restores what someone changed.
-func (c *Issuer) token(agent identity.AgentName, holder token.Holder, held,
-	issued string) (text string, again time.Duration, err error) {
-	for _, candidate := range []string{held, issued} {
+func (c *Issuer) token(agent identity.AgentName, holder token.Holder, stored,
+	issued string) (text string, renewAfter time.Duration, err error) {
+	for _, candidate := range []string{stored, issued} {
 		if candidate == "" {
 			continue
 		}
 		signed, err := c.keys.Inspect(agent, holder, candidate)
 		if errors.Is(err, token.ErrNoKey) {
-			return held, 0, nil // Changed tells when that is another
+			return stored, 0, nil // Changed tells when that is another
 		}
-		if left := time.Until(signed.Renew); err == nil && left > 0 && signed.Expiry.Sub(signed.IssuedAt) <= c.life {
+		left := time.Until(signed.Renew)
+		if err == nil && left > 0 && signed.Expiry.Sub(signed.IssuedAt) <= c.lifetime {
 			return candidate, left, nil
 		}
 	}
 	signed, err := c.keys.Sign(agent, holder)
 	if errors.Is(err, token.ErrNoKey) {
-		return held, 0, nil
+		return stored, 0, nil
 	}
 	if err != nil {
 		return "", 0, err
@@ -197,61 +198,61 @@ func (c *Issuer) Run(ctx context.Context) error {
 	if c.authorities.Ready != nil && c.authorities.Ready(ctx) != nil {
 		return nil // ctx is done
 	}
-	again := time.NewTicker(authoritiesInterval)
-	defer again.Stop()
+	tick := time.NewTicker(authoritiesInterval)
+	defer tick.Stop()
 	keys := c.keys.Changed()
 	for {
 		var updated <-chan struct{}
 		if c.authorities.Updated != nil {
 			updated = c.authorities.Updated()
 		}
-		c.look()
+		c.readAuthorities()
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-again.C:
-			c.forget(time.Now())
+		case <-tick.C:
+			c.dropExpired(time.Now())
 		case <-updated:
 		case <-keys:
-			keys = c.keys.Changed() // not before: a change beside another event would go untold
-			c.tell()
+			keys = c.keys.Changed() // not before: a change beside another event would be missed
+			c.notify()
 		}
 	}
 }
 
-// look reads the authorities. What cannot be read leaves those that are known.
-func (c *Issuer) look() {
+// readAuthorities reads the authorities. What cannot be read leaves those that are known.
+func (c *Issuer) readAuthorities() {
 	ca, err := c.authorities.Read()
 	c.mu.Lock()
 	changed := err == nil && (!c.known || !bytes.Equal(ca, c.ca))
 	if err == nil {
 		c.ca, c.known = ca, true
 	}
-	said := c.failed
+	logged := c.failed
 	if c.failed = ""; err != nil {
 		c.failed = err.Error()
 	}
 	now := c.failed
 	c.mu.Unlock()
 	if changed {
-		c.tell()
+		c.notify()
 	}
-	if now != "" && now != said {
+	if now != "" && now != logged {
 		c.log.Warn().Err(err).
-			Msg("authorities of the resource proxy cannot be read, trying again; known ones stay in the cluster secrets")
+			Msg("cannot read the authorities of the resource proxy, retrying; known ones stay in the cluster Secrets")
 	}
 }
 
-// forget drops tokens that have expired, of agents that are gone.
-func (c *Issuer) forget(now time.Time) {
+// dropExpired drops tokens that have expired, of agents that are gone.
+func (c *Issuer) dropExpired(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.issued, func(_ identity.AgentName, signed token.Signed) bool { return now.After(signed.Expiry) })
 }
 
-// tell wakes who waits for a change.
-func (c *Issuer) tell() {
+// notify wakes who waits for a change.
+func (c *Issuer) notify() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.renewed.Tell()
+	c.renewed.Notify()
 }

@@ -111,7 +111,7 @@ func (o *Division) Of(r ownership.Rules) backends.Store {
 	if o.partition == nil || !r.ByDestination {
 		return o.store
 	}
-	return o.partition.Of(r.Agent)
+	return o.partition.For(r.Agent)
 }
 
 // List are the Applications that a link may concern.

@@ -71,7 +71,7 @@ func (f *Follower) follow(ctx context.Context) error {
 		}
 		if unknown == nil {
 			if err := f.cfg.Server.Set(f.snapshot(self, check)); err != nil {
-				f.cfg.Log.Error().Err(err).Msg("envoy keeps what it has, since the new state cannot be served")
+				f.cfg.Log.Error().Err(err).Msg("cannot serve the new state; Envoy keeps what it has")
 			}
 		}
 		select {

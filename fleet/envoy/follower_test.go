@@ -2,9 +2,7 @@ package envoy
 
 import (
 	"context"
-	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/rand"
 	"errors"
 	"strings"
 	"testing"
@@ -22,6 +20,8 @@ import (
 	"github.com/argomesh/argomesh/mesh"
 	"github.com/argomesh/argomesh/mesh/xds"
 	"github.com/argomesh/argomesh/proxies/token"
+	"github.com/argomesh/argomesh/test/kit"
+	"github.com/argomesh/argomesh/test/kit/certkit"
 )
 
 // countsOf counts what Envoy is given, by type; nothing before the first state.
@@ -44,10 +44,7 @@ func countsOf(t *testing.T, metrics prometheus.Gatherer) map[string]int {
 
 func TestFollower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		private := certkit.Key(t, elliptic.P256())
 		var (
 			registry = &fleet.Registry{}
 			metrics  = prometheus.NewRegistry()
@@ -92,9 +89,7 @@ func TestFollower(t *testing.T) {
 			},
 			Tokens: func() (mesh.Tokens, <-chan struct{}, error) { return check, changed, unread },
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- follower.follow(ctx) }()
+		kit.Background(t, follower.follow)
 		expect := func(when string, want map[string]int) {
 			t.Helper()
 			synctest.Wait()
@@ -124,10 +119,6 @@ func TestFollower(t *testing.T) {
 		expect("the keys cannot be read, and Envoy keeps what it has", map[string]int{"listener": 2, "cluster": 2, "extension": 1, "route": 3})
 		set(func() { unread, check.Keys = nil, []mesh.Key{{ID: "1", Public: &private.PublicKey}} })
 		expect("a public key", map[string]int{"listener": 2, "cluster": 2, "extension": 1, "route": 0})
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -139,10 +130,7 @@ func TestStreamServices(t *testing.T) {
 
 // A private key stays out of every message.
 func TestPublicKeys(t *testing.T) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	private := certkit.Key(t, elliptic.P256())
 	if keys, err := publicKeys(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: private, KeyID: "1"}}}); err == nil {
 		t.Errorf("publicKeys() of a private key = %v", keys)
 	}

@@ -42,12 +42,12 @@ func Acknowledged(server *xds.Server) func(keyID string) bool {
 	}
 }
 
-// TellAcknowledged makes keys look again whenever Envoy has taken others, until ctx is
+// TellAcknowledged makes keys ask again whenever Envoy has taken others, until ctx is
 // done.
 func TellAcknowledged(ctx context.Context, server *xds.Server, keys *token.Keys) error {
 	for {
 		_, changed := server.Acknowledged()
-		keys.Look()
+		keys.AcknowledgedChanged()
 		select {
 		case <-changed:
 		case <-ctx.Done():

@@ -101,16 +101,16 @@ type Store struct {
 	Mapping Mapping
 }
 
-// writesOfKeep is how often Ensure writes before it gives up: it makes the ConfigMap, or adds
+// ensureAttempts is how often Ensure writes before it gives up: it makes the ConfigMap, or adds
 // what is missing, and reads what is there then.
-const writesOfKeep = 2
+const ensureAttempts = 2
 
 // Ensure returns what the ConfigMap says once it says all, and as ShareDefault wants it. What
 // it returns was read, never only written. Writes are tested, so that of several principals
 // one decides and all read the same. It may be called concurrently. An error passes when the
 // API server answers, unless its text says what a person has to do.
 func (k Store) Ensure(ctx context.Context) (Hub, error) {
-	for range writesOfKeep {
+	for range ensureAttempts {
 		there, err := k.maps().Get(ctx, ConfigMap, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			if err := k.create(ctx); err != nil {
@@ -215,20 +215,20 @@ func (k Store) SetMapping(ctx context.Context, from, to Mapping) error {
 	return k.write(ctx, there, map[string]string{MappingKey: string(to)})
 }
 
-// KeepCommon has the ConfigMap, which is there once Ensure has returned, say what is left of
+// SaveCommon has the ConfigMap, which is there once Ensure has returned, say what is left of
 // the budget of all agents. An error passes.
-func (k Store) KeepCommon(ctx context.Context, c Common) error {
+func (k Store) SaveCommon(ctx context.Context, c Common) error {
 	return k.writeKeys(ctx, map[string]string{budgetKey: strconv.FormatInt(c.Bytes, 10), budgetAtKey: c.At.UTC().
 		Format(time.RFC3339)})
 }
 
-// KeepUntaken has the ConfigMap say how many Applications no agent takes. An error passes.
-func (k Store) KeepUntaken(ctx context.Context, n int) error {
+// SaveUntaken has the ConfigMap say how many Applications no agent takes. An error passes.
+func (k Store) SaveUntaken(ctx context.Context, n int) error {
 	return k.writeKeys(ctx, map[string]string{UntakenKey: strconv.Itoa(n)})
 }
 
-// KeepVersion has the ConfigMap say of which release the principal is. An error passes.
-func (k Store) KeepVersion(ctx context.Context, version string) error {
+// SaveVersion has the ConfigMap say of which release the principal is. An error passes.
+func (k Store) SaveVersion(ctx context.Context, version string) error {
 	return k.writeKeys(ctx, map[string]string{VersionKey: version})
 }
 

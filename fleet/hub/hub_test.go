@@ -47,7 +47,7 @@ func TestKeepCommon(t *testing.T) {
 		t.Fatalf("Keep() = %+v, %v", first, err)
 	}
 	left := hub.Common{Bytes: -77, At: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)}
-	if err := k.KeepCommon(t.Context(), left); err != nil {
+	if err := k.SaveCommon(t.Context(), left); err != nil {
 		t.Fatal(err)
 	}
 	want := first
@@ -72,7 +72,7 @@ func TestKeepVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, version := range []string{"v1.2.0", "v1.2.0", "v1.3.0"} {
-		if err := k.KeepVersion(t.Context(), version); err != nil {
+		if err := k.SaveVersion(t.Context(), version); err != nil {
 			t.Fatal(err)
 		}
 		o, err := c.Resource(configMaps).Namespace("argocd").Get(t.Context(), hub.ConfigMap, metav1.GetOptions{})
@@ -132,8 +132,8 @@ func TestKeep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			api := client(c.there...)
-			keeper := hub.Store{Client: api, Namespace: "argocd", ShareDefault: c.asked}
-			got, err := keeper.Ensure(t.Context())
+			store := hub.Store{Client: api, Namespace: "argocd", ShareDefault: c.asked}
+			got, err := store.Ensure(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -89,11 +89,11 @@ func TestMappingIsReadBack(t *testing.T) {
 				api.Tracker().Update(configMaps, configMap(map[string]any{"uid": "u", "default-project": "shared", "mapping": "namespace"}), "argocd"),
 				errors.New("the object has been modified"))
 		})
-		keeper := hub.Store{Client: api, Namespace: "argocd", Mapping: hub.ByDestination}
-		if _, err := keeper.Ensure(t.Context()); err == nil {
+		store := hub.Store{Client: api, Namespace: "argocd", Mapping: hub.ByDestination}
+		if _, err := store.Ensure(t.Context()); err == nil {
 			t.Fatal("a write that lost is taken for one that won")
 		}
-		if got, err := keeper.Ensure(t.Context()); err != nil || got.Mapping != hub.ByNamespace {
+		if got, err := store.Ensure(t.Context()); err != nil || got.Mapping != hub.ByNamespace {
 			t.Errorf("Keep() = %+v, %v, want the mapping of who won", got, err)
 		}
 	})
@@ -130,11 +130,11 @@ func TestSetMapping(t *testing.T) {
 			if c.kept != "" {
 				data["mapping"] = c.kept
 			}
-			keeper := hub.Store{Client: client(configMap(data)), Namespace: "argocd"}
-			if err := keeper.SetMapping(t.Context(), c.from, c.to); !errors.Is(err, c.fails) {
+			store := hub.Store{Client: client(configMap(data)), Namespace: "argocd"}
+			if err := store.SetMapping(t.Context(), c.from, c.to); !errors.Is(err, c.fails) {
 				t.Errorf("SetMapping() = %v, want %v", err, c.fails)
 			}
-			got, err := keeper.Ensure(t.Context())
+			got, err := store.Ensure(t.Context())
 			if want := (hub.Hub{UID: "u", DefaultProject: hub.Shared, Mapping: c.want}); err != nil || got != want {
 				t.Errorf("the hub is %+v, %v, want %+v", got, err, want)
 			}

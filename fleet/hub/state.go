@@ -14,15 +14,15 @@ import (
 type State struct {
 	Store Store
 	log   zerolog.Logger
-	// decided is called once kept is set, before anyone is told.
+	// decided is called once hub is set, before anyone is notified.
 	decided func(Hub)
-	known   chan struct{} // closed once kept is set
-	kept    Hub
+	known   chan struct{} // closed once hub is set
+	hub     Hub
 }
 
-// NewState calls decided with what the hub has decided, before anyone else is told.
-func NewState(keeper Store, decided func(Hub), log zerolog.Logger) *State {
-	return &State{Store: keeper, decided: decided, log: log, known: make(chan struct{})}
+// NewState calls decided with what the hub has decided, before anyone else is notified.
+func NewState(store Store, decided func(Hub), log zerolog.Logger) *State {
+	return &State{Store: store, decided: decided, log: log, known: make(chan struct{})}
 }
 
 // ErrRemapped is wrapped when another mapping is in force than the one that the process
@@ -31,22 +31,22 @@ var ErrRemapped = errors.New("the mapping of the hub has changed")
 
 // Run asks until the API server answers, and then whether the mapping is still the one that
 // this process goes by, until ctx is done. Once it is not, the error wraps
-// errRemapped: whose everything is has changed, and is looked at as after a start.
+// ErrRemapped: whose everything is has changed, and is looked at as after a start.
 func (h *State) Run(ctx context.Context) error {
-	err := Retry(ctx, h.log, "cannot read what the hub has decided", func() (err error) {
-		h.kept, err = h.Store.Ensure(ctx)
+	err := Retry(ctx, h.log, "cannot read what the hub has decided, retrying", func() (err error) {
+		h.hub, err = h.Store.Ensure(ctx)
 		return err
 	})
 	if err != nil {
 		return nil //nolint:nilerr // ctx is done
 	}
-	h.log.Info().Str("default_project", string(h.kept.DefaultProject)).Str("mapping", string(h.kept.Mapping)).
+	h.log.Info().Str("default_project", string(h.hub.DefaultProject)).Str("mapping", string(h.hub.Mapping)).
 		Msg("the identity of the hub is known")
-	if asked := h.Store.Mapping; asked != "" && asked != h.kept.Mapping {
-		h.log.Warn().Str("mapping.by", string(asked)).Str("mapping", string(h.kept.Mapping)).
-			Msg("mapping.by is not the mapping of this hub, which stays in force: see docs/mapping.md")
+	if asked := h.Store.Mapping; asked != "" && asked != h.hub.Mapping {
+		h.log.Warn().Str("mapping.by", string(asked)).Str("mapping", string(h.hub.Mapping)).
+			Msg("mapping.by differs from the mapping of this hub, which stays in force; see docs/mapping.md")
 	}
-	h.decided(h.kept)
+	h.decided(h.hub)
 	close(h.known)
 	return h.follow(ctx)
 }
@@ -68,17 +68,17 @@ func (h *State) follow(ctx context.Context) error {
 		switch {
 		case err != nil && ctx.Err() == nil:
 			h.log.Debug().Err(err).Msg("cannot read which mapping is in force")
-		case err == nil && now.Mapping != "" && now.Mapping != h.kept.Mapping:
-			return fmt.Errorf("%w: it maps by %s now, and did by %s", ErrRemapped, now.Mapping, h.kept.Mapping)
+		case err == nil && now.Mapping != "" && now.Mapping != h.hub.Mapping:
+			return fmt.Errorf("%w: it maps by %s now, and did by %s", ErrRemapped, now.Mapping, h.hub.Mapping)
 		}
 	}
 }
 
-// KeepVersion has the hub say of which release this principal is.
-func (h *State) KeepVersion(ctx context.Context, version string) error {
+// SaveVersion has the hub say of which release this principal is.
+func (h *State) SaveVersion(ctx context.Context, version string) error {
 	// else ctx is done
-	_ = Retry(ctx, h.log, "cannot write the principal's version",
-		func() error { return h.Store.KeepVersion(ctx, version) })
+	_ = Retry(ctx, h.log, "cannot write the principal's version, retrying",
+		func() error { return h.Store.SaveVersion(ctx, version) })
 	return nil
 }
 
@@ -86,7 +86,7 @@ func (h *State) KeepVersion(ctx context.Context, version string) error {
 func (h *State) Wait(ctx context.Context) (Hub, bool) {
 	select {
 	case <-h.known:
-		return h.kept, true
+		return h.hub, true
 	case <-ctx.Done():
 		return Hub{}, false
 	}
@@ -106,7 +106,7 @@ func (h *State) Then(run func(context.Context) error) func(context.Context) erro
 func (h *State) Now() (Hub, bool) {
 	select {
 	case <-h.known:
-		return h.kept, true
+		return h.hub, true
 	default:
 		return Hub{}, false
 	}

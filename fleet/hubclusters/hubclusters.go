@@ -43,7 +43,7 @@ func New(client dynamic.Interface, namespace string, log zerolog.Logger) *Cluste
 		Changed: h.changed,
 		Readable: func(err error) {
 			if err != nil {
-				log.Debug().Err(err).Msg("the hub's cluster Secrets cannot be read, trying again")
+				log.Debug().Err(err).Msg("the hub's cluster Secrets cannot be read, retrying")
 			}
 		},
 	})
@@ -61,7 +61,7 @@ func (h *Clusters) changed(changes []collection.Change[hubCluster]) {
 	if len(changes) == 1 && changes[0].Had == changes[0].Has && changes[0].Before == changes[0].After {
 		return
 	}
-	h.signal.Tell()
+	h.signal.Notify()
 }
 
 // Known returns names and servers; false before they were read.

@@ -76,10 +76,10 @@ func (b *Budgets) all(yield func(identity.AgentName, *budget.Peer)) {
 }
 
 // Save has ConfigMap argomesh-hub say what is left of the common budget, until ctx is done.
-func (b *Budgets) Save(ctx context.Context, keeper hub.Store, log zerolog.Logger) error {
-	return budget.Keep(ctx, func(said hub.Common, now time.Time) (hub.Common, bool) {
-		return hub.Common{Bytes: b.common.Level(now), At: now}, b.common.Unsaid(said.Bytes, said.At, now)
-	}, keeper.KeepCommon, func(err error) {
-		log.Warn().Err(err).Msg("cannot keep what is left of the budget of all agents, trying again")
+func (b *Budgets) Save(ctx context.Context, store hub.Store, log zerolog.Logger) error {
+	return budget.SavePeriodically(ctx, func(written hub.Common, now time.Time) (hub.Common, bool) {
+		return hub.Common{Bytes: b.common.Level(now), At: now}, b.common.ReportDue(written.Bytes, written.At, now)
+	}, store.SaveCommon, func(err error) {
+		log.Warn().Err(err).Msg("cannot save what is left of the budget of all agents, retrying")
 	})
 }

@@ -10,17 +10,8 @@ import (
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/backends/budget"
-	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/test/kit"
 )
-
-func agentNamed(t *testing.T, s string) identity.AgentName {
-	t.Helper()
-	name, err := identity.ParseAgentName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return name
-}
 
 // A link that starts over has no new burst; an agent that is registered again does.
 func TestBudgetOutlivesItsLink(t *testing.T) {
@@ -28,7 +19,7 @@ func TestBudgetOutlivesItsLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := agentNamed(t, "edge-1")
+	name := kit.Agent(t, "edge-1")
 	first := b.of(name, v1alpha1.Agent{})
 	first.Charge(time.Now(), 0, 1, 64<<20)
 	if again := b.of(name, v1alpha1.Agent{}); again != first {
@@ -46,7 +37,7 @@ func TestLevelsAreMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.of(agentNamed(t, "edge-1"), v1alpha1.Agent{Spec: v1alpha1.AgentSpec{Limits: &v1alpha1.AgentLimits{WritesBurst: 7, BytesBurst: 4096, BytesPerSecond: 1024}}})
+	b.of(kit.Agent(t, "edge-1"), v1alpha1.Agent{Spec: v1alpha1.AgentSpec{Limits: &v1alpha1.AgentLimits{WritesBurst: 7, BytesBurst: 4096, BytesPerSecond: 1024}}})
 	want := `# HELP argomesh_common_budget_bytes Bytes that all agents together may still have this principal write; below zero they wait.
 # TYPE argomesh_common_budget_bytes gauge
 argomesh_common_budget_bytes 1.048576e+06

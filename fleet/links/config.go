@@ -39,7 +39,7 @@ type Config struct {
 	Client dynamic.Interface
 	// Writes writes what agents have us write.
 	Writes dynamic.Interface
-	// Reads tells which places are being deleted.
+	// Reads tells which namespaces and definitions are being deleted.
 	Reads metadata.Interface
 	// Confirm has Restores know of what was before the call, if this process holds the Lease.
 	// An error that wraps NotHeld says that it does not: then it knows by what it watches alone.
@@ -55,8 +55,8 @@ type Config struct {
 	Hub         *hub.State
 	Restores    *Restores
 	Budgets     *Budgets
-	// Noted are the agents whose Agent says something new to its link.
-	Noted *keyset.Set[identity.AgentName]
+	// Dirty are the agents whose Agent says something new to its link.
+	Dirty *keyset.Set[identity.AgentName]
 	// EventRate is that of the events of all agents.
 	EventRate *appevents.Common
 	Quota     *quota.Quota
@@ -73,12 +73,12 @@ type Links struct {
 	// historyChanged are the agents of whose history their link has come to know something.
 	historyChanged *keyset.Set[identity.AgentName]
 
-	// swept are the namespaces of agents when strays were last removed; of Run's
+	// cleanedNamespaces are the namespaces of agents when orphaned mirrors were last removed; of Run's
 	// goroutine.
-	swept map[string]identity.AgentName
-	// sweptProjects are the agents by the begin of whose names projects are told apart,
+	cleanedNamespaces map[string]identity.AgentName
+	// cleanedProjects are the agents by the begin of whose names projects are told apart,
 	// then.
-	sweptProjects map[identity.AgentName]bool
+	cleanedProjects map[identity.AgentName]bool
 
 	mu      sync.Mutex // guards what follows
 	running map[identity.AgentName]*runningLink

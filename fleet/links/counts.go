@@ -15,17 +15,17 @@ import (
 // statsInterval is how often the counts of connected agents are taken.
 const statsInterval = 10 * time.Second
 
-// keepCounts takes the counts of connected agents until ctx is done: of all every
+// updateCounts reads the counts of connected agents until ctx is done: of all every
 // statsInterval, and at once of those of whose history something has become known. It is
 // apart from Run, for a link that is busy answers late, and new Agents do not wait for that.
-func (l *Links) keepCounts(ctx context.Context) {
+func (l *Links) updateCounts(ctx context.Context) {
 	stats := time.NewTicker(statsInterval)
 	defer stats.Stop()
 	for {
 		select {
 		case <-l.historyChanged.Signal:
 			// A new history, and what is held back, are not to wait for the next count.
-			l.countAll(ctx, l.historyChanged.Take())
+			l.countAll(ctx, l.historyChanged.Drain())
 		case <-stats.C:
 			if Synced(l.cfg.Store) == nil {
 				l.countAll(ctx, slices.Collect(maps.Keys(l.all())))

@@ -48,7 +48,7 @@ func (l *Links) Run(ctx context.Context) error {
 	cancel := l.cfg.Store.Subscribe(l.dispatch)
 	defer cancel()
 	var counting sync.WaitGroup
-	counting.Go(func() { l.keepCounts(ctx) })
+	counting.Go(func() { l.updateCounts(ctx) })
 	defer counting.Wait()
 	storeSynced := l.cfg.Store.Synced()
 	for {
@@ -56,11 +56,11 @@ func (l *Links) Run(ctx context.Context) error {
 		if l.cfg.Registry.Ready() == nil {
 			l.follow(ctx)
 			if Synced(l.cfg.Store) == nil {
-				l.removeStrays(ctx)
+				l.removeOrphaned(ctx)
 			}
 		}
-		for told := true; told; {
-			told = false
+		for wait := true; wait; {
+			wait = false
 			select {
 			case <-changed:
 			case <-storeSynced:
@@ -68,12 +68,12 @@ func (l *Links) Run(ctx context.Context) error {
 			case <-l.retirement:
 			case <-l.cfg.Restores.signal:
 				for _, r := range l.all() {
-					r.mirror.Doubt()
+					r.mirror.RecheckHistory()
 				}
-				told = true
-			case <-l.cfg.Noted.Signal:
-				l.tellNoted()
-				told = true // which links there are has not changed
+				wait = true
+			case <-l.cfg.Dirty.Signal:
+				l.applyDirty()
+				wait = true // which links there are has not changed
 			case <-ctx.Done():
 				for _, r := range l.all() {
 					<-r.done
@@ -120,7 +120,7 @@ func (l *Links) follow(ctx context.Context) {
 				continue
 			}
 		}
-		r.tellAgent(a)
+		r.apply(a)
 	}
 	for name, keys := range moved {
 		if r := l.link(name); r != nil {
@@ -131,13 +131,13 @@ func (l *Links) follow(ctx context.Context) {
 	}
 }
 
-// tellNoted tells those links what the registry has now, which is never older than
-// what follow told them.
-func (l *Links) tellNoted() {
-	for _, name := range l.cfg.Noted.Take() {
+// applyDirty hands those links what the registry has now, which is never older than
+// what follow handed them.
+func (l *Links) applyDirty() {
+	for _, name := range l.cfg.Dirty.Drain() {
 		if a, known := l.cfg.Registry.Agent(name); known {
 			if r := l.link(name); r != nil {
-				r.tellAgent(a)
+				r.apply(a)
 			}
 		}
 	}
@@ -168,19 +168,19 @@ func (l *Links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 		Store: l.cfg.Owners().Of(rules), Schemas: l.cfg.Schemas,
 		Subscribe: func(changed func(stream.ResourceKey)) func() { return l.subscribe(r, changed) },
 		Deletions: func(deleted func(backends.Deletion)) func() { return r.subscribeDeletions(deleted) },
-		Confirm:   l.cfg.Witness.Confirm,
-		History:   verifier.Verify, Places: places{l.cfg.Reads, l.cfg.Namespace, rules.Terminating}.doomed,
-		Cascades:       l.cfg.Sessions.Cascades,
-		HistoryChanged: func() { l.historyChanged.Add(name) },
-		OnSpokeInfo:    func(info stream.SpokeInfo) { l.cfg.Sessions.Hear(name, info) },
-		Quota:          l.cfg.Quota, Budget: r.budget,
+		Confirm:   l.cfg.Witness.Confirm, History: verifier.Verify,
+		TerminatingNamespaces: terminationCheck{l.cfg.Reads, l.cfg.Namespace, rules.Terminating}.run,
+		Cascades:              l.cfg.Sessions.Cascades,
+		HistoryChanged:        func() { l.historyChanged.Add(name) },
+		OnSpokeInfo:           func(info stream.SpokeInfo) { l.cfg.Sessions.SetSpokeInfo(name, info) },
+		Quota:                 l.cfg.Quota, Budget: r.budget,
 		ShowEvent: events.Show(l.cfg.Writes, name), EventRate: l.cfg.EventRate,
 		Metrics: l.cfg.Metrics, Tracer: l.cfg.Tracer, Log: log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	r.tellAgent(a)
+	r.apply(a)
 	ctx, r.stop = context.WithCancelCause(ctx)
 	l.mu.Lock()
 	l.running[name] = r
@@ -191,10 +191,10 @@ func (l *Links) start(ctx context.Context, name identity.AgentName, a v1alpha1.A
 		// The link does not wait: without the right to make namespaces someone else
 		// makes them, and until then the mirrors that need them are parked.
 		for _, p := range rules.Pairs {
-			namespaces.Go(func() { keepNamespace(ctx, l.cfg.Client, p.Hub, log) })
+			namespaces.Go(func() { maintainNamespace(ctx, l.cfg.Client, p.Hub, log) })
 		}
 		if rules.ChildNamespace != "" {
-			namespaces.Go(func() { keepNamespace(ctx, l.cfg.Client, rules.ChildNamespace, log) })
+			namespaces.Go(func() { maintainNamespace(ctx, l.cfg.Client, rules.ChildNamespace, log) })
 		}
 		defer namespaces.Wait()
 		if err := r.mirror.Run(ctx); err != nil {
@@ -255,7 +255,7 @@ func (l *Links) dispatch(key stream.ResourceKey) {
 	}
 }
 
-// subscribe is mirror.Config.Subscribe for one agent's share of the hub.
+// subscribe is mirror.Config.Subscribe for one agent's part of the hub.
 func (l *Links) subscribe(r *runningLink, changed func(stream.ResourceKey)) (cancel func()) {
 	r.mu.Lock()
 	r.changed = changed
@@ -282,7 +282,7 @@ func (l *Links) dispatchDeletion(d backends.Deletion) {
 	}
 	if name, owned := l.cfg.Owners().OwnerOf(d.Last); owned {
 		if r := l.link(name); r != nil {
-			r.tellDeletion(d)
+			r.notifyDeletion(d)
 		}
 	}
 }

@@ -20,9 +20,9 @@ var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespace
 // namespaceInterval is how often the namespace of an agent is looked at.
 const namespaceInterval = 5 * time.Minute
 
-// keepNamespace makes the hub namespace of an agent whenever it is missing, until
+// maintainNamespace makes the hub namespace of an agent whenever it is missing, until
 // ctx is done.
-func keepNamespace(ctx context.Context, client dynamic.Interface, name string, log zerolog.Logger) {
+func maintainNamespace(ctx context.Context, client dynamic.Interface, name string, log zerolog.Logger) {
 	again := time.NewTicker(namespaceInterval)
 	defer again.Stop()
 	for {
@@ -37,7 +37,7 @@ func keepNamespace(ctx context.Context, client dynamic.Interface, name string, l
 
 // ensureNamespace tries until the namespace is there or ctx is done.
 func ensureNamespace(ctx context.Context, client dynamic.Interface, name string, log zerolog.Logger) {
-	_ = hub.Retry(ctx, log, "cannot make the namespace of an agent", func() error {
+	_ = hub.Retry(ctx, log, "cannot create the namespace of an agent, retrying", func() error {
 		all := client.Resource(namespaces)
 		there, err := all.Get(ctx, name, metav1.GetOptions{})
 		switch {

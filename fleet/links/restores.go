@@ -42,8 +42,8 @@ func (r *Restores) record(by string, since time.Time) {
 	}
 	r.mu.Unlock()
 	r.log.Warn().Str("by", by).
-		Msg("the hub's API server shows an earlier state, it was restored; nothing is removed from spokes before each agent's history is checked")
-	r.signal.Tell()
+		Msg("the hub's API server shows an earlier state: it was restored; nothing is removed from spokes until each agent's history is checked")
+	r.signal.Notify()
 }
 
 // count is how many there were.

@@ -28,20 +28,20 @@ type runningLink struct {
 	deleted func(backends.Deletion)
 }
 
-// tellAgent tells the link what its Agent says, if that is news.
-func (r *runningLink) tellAgent(a v1alpha1.Agent) {
-	says := agentwatch.SettingsOf(a)
-	if r.applied != nil && *r.applied == says {
+// apply hands the link what its Agent says, if that is news.
+func (r *runningLink) apply(a v1alpha1.Agent) {
+	settings := agentwatch.SettingsOf(a)
+	if r.applied != nil && *r.applied == settings {
 		return
 	}
-	r.applied = &says
-	r.budget.Limit(says.Limits, time.Now())
-	r.budget.Lower(says.Left, time.Now())
-	r.mirror.Bound(says.Bounds)
-	r.mirror.Pause(says.Held)
-	r.mirror.Announce(says.History)
-	r.mirror.ShowLink(says.Link)
-	r.mirror.Accept(says.Accepted)
+	r.applied = &settings
+	r.budget.Limit(settings.Limits, time.Now())
+	r.budget.Lower(settings.Left, time.Now())
+	r.mirror.Bound(settings.Bounds)
+	r.mirror.Pause(settings.Held)
+	r.mirror.Announce(settings.History)
+	r.mirror.ShowLink(settings.Link)
+	r.mirror.Accept(settings.Accepted)
 }
 
 // subscribeDeletions is mirror.Config.Deletions.
@@ -56,7 +56,7 @@ func (r *runningLink) subscribeDeletions(deleted func(backends.Deletion)) (cance
 	}
 }
 
-func (r *runningLink) tellDeletion(d backends.Deletion) {
+func (r *runningLink) notifyDeletion(d backends.Deletion) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.deleted != nil {

@@ -40,7 +40,7 @@ func (l *Links) setRetired(uid types.UID) {
 	l.mu.Lock()
 	l.retired[uid] = true
 	l.mu.Unlock()
-	l.retirement.Tell()
+	l.retirement.Notify()
 }
 
 // dropRetired takes the Agents whose links have retired out of agents, and forgets

@@ -67,30 +67,30 @@ func (o *Resolver) Await(ctx context.Context, limit time.Duration) {
 // seenApplication is what was read of an Application last.
 type seenApplication struct {
 	uid, version string // of the object
-	whereabouts  mapping.Whereabouts
+	destination  mapping.Destination
 }
 
 // maxSeen bounds what is remembered of Applications; beyond it they are read again.
 const maxSeen = 4096
 
-// whereabouts reads an Application, unless it is the one that was read last. It may be
+// destination reads an Application, unless it is the one that was read last. It may be
 // large, and a page asks for it again and again.
-func (o *Resolver) whereabouts(application backends.Object) mapping.Whereabouts {
+func (o *Resolver) destination(application backends.Object) mapping.Destination {
 	o.mu.Lock()
 	last, found := o.seen[application.Key]
 	o.mu.Unlock()
 	if found && last.uid == application.UID && last.version == application.ResourceVersion {
-		return last.whereabouts
+		return last.destination
 	}
 	now := seenApplication{uid: application.UID, version: application.ResourceVersion,
-		whereabouts: mapping.WhereaboutsOf(application)}
+		destination: mapping.DestinationOf(application)}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.seen == nil || len(o.seen) >= maxSeen {
 		o.seen = map[stream.ResourceKey]seenApplication{}
 	}
 	o.seen[application.Key] = now
-	return now.whereabouts
+	return now.destination
 }
 
 // Watch implements redis.OwnerResolver.
@@ -125,11 +125,11 @@ func (o *Resolver) Owner(i appkey.Instance) (target redis.Target, owned bool, er
 	if i.Namespace == "" && !o.Registry.ByDestination() {
 		return redis.Target{}, false, nil // Argo CD's own namespace is no agent's
 	}
-	var where mapping.Whereabouts
+	var where mapping.Destination
 	place := fleet.Placement{Namespace: key.Namespace}
 	application, known := o.Store.Get(key)
 	if known {
-		where = o.whereabouts(application)
+		where = o.destination(application)
 		place = where.Placement()
 	}
 	name, owned := o.Registry.Owner(place)

@@ -225,7 +225,7 @@ func TestOwnersWatch(t *testing.T) {
 }
 
 // What is remembered of Applications is of the object that is there, and bounded.
-func TestWhereaboutsAreBounded(t *testing.T) {
+func TestDestinationsAreBounded(t *testing.T) {
 	o := &Resolver{}
 	object := func(name, version, destination string) backends.Object {
 		return backends.Object{
@@ -235,21 +235,21 @@ func TestWhereaboutsAreBounded(t *testing.T) {
 	}
 	for version, want := range []string{"edge-1", "edge-2"} {
 		for range 2 {
-			if got := o.whereabouts(object("shop", fmt.Sprint(version), want)).Placement().Name; got != want {
+			if got := o.destination(object("shop", fmt.Sprint(version), want)).Placement().Name; got != want {
 				t.Errorf("version %d runs at %q, want %q", version, got, want)
 			}
 		}
 	}
-	if got := o.whereabouts(object("shop", "1", "not read")).Placement().Name; got != "edge-2" {
+	if got := o.destination(object("shop", "1", "not read")).Placement().Name; got != "edge-2" {
 		t.Errorf("what was read is read again: %q", got)
 	}
 	for i := len(o.seen); i < maxSeen; i++ {
-		o.whereabouts(object(fmt.Sprint("a", i), "1", "edge-1"))
+		o.destination(object(fmt.Sprint("a", i), "1", "edge-1"))
 	}
 	if len(o.seen) != maxSeen {
 		t.Errorf("at the limit %d are remembered, want %d", len(o.seen), maxSeen)
 	}
-	if o.whereabouts(object("one-more", "1", "edge-1")); len(o.seen) > maxSeen {
+	if o.destination(object("one-more", "1", "edge-1")); len(o.seen) > maxSeen {
 		t.Errorf("beyond the limit %d are remembered", len(o.seen))
 	}
 }

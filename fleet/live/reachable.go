@@ -51,7 +51,7 @@ func (r *Reachable) Target(name identity.AgentName) (resource.Target, error) {
 		policy, err := access.New(access.Hub, access.OfAgent(agent.Spec))
 		if err != nil {
 			// The API server has checked the same, but for an Agent of a later release.
-			r.log.Warn().Err(err).Stringer("agent", name).Msg("spec.access cannot be used, so nothing is allowed")
+			r.log.Warn().Err(err).Stringer("agent", name).Msg("spec.access is not valid, so nothing is allowed")
 			policy = &access.Policy{}
 		}
 		known = ruled{uid: agent.UID, generation: agent.Generation, policy: policy}

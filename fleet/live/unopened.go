@@ -40,8 +40,8 @@ type Unopened struct {
 func (u Unopened) Reader(proxy *redis.Hub, metrics prometheus.Registerer,
 	log zerolog.Logger) (run func(context.Context) error, err error) {
 	warm, err := redis.NewWarm(redis.WarmConfig{
-		Hub: proxy, Sessions: u.connected, Applications: u.applications, Look: u.Read, Kept: u.kept, Metrics: metrics,
-		Log: log,
+		Hub: proxy, Sessions: u.connected, Applications: u.applications, Lookup: u.Read, Stored: u.kept,
+		Metrics: metrics, Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func contentsOf(applications []backends.Object,
 	return out
 }
 
-// Read is redis.WarmConfig.Look.
+// Read is redis.WarmConfig.Lookup.
 func (u Unopened) Read(i appkey.Instance) (name identity.AgentName, content uint64, ok bool) {
 	o, there := u.Store.Get(u.Resolver.keyOf(i))
 	if !there {
@@ -98,7 +98,7 @@ func (u Unopened) Read(i appkey.Instance) (name identity.AgentName, content uint
 	return name, warmplan.ContentOf(o.Raw), true
 }
 
-// kept is redis.WarmConfig.Kept.
+// kept is redis.WarmConfig.Stored.
 func (u Unopened) kept(ctx context.Context, name identity.AgentName, i appkey.Instance) {
 	session, connected := u.Sessions.Connection(name)
 	if o, there := u.Store.Get(u.Resolver.keyOf(i)); there && connected {

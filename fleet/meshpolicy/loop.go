@@ -22,19 +22,19 @@ const (
 	// retryFirst and retryMost bound the pause after a pass that failed.
 	retryFirst = time.Second
 	retryMost  = 30 * time.Second
-	// failuresUntold is how many passes fail before the Agents say so: a moment's
+	// failuresTolerated is how many passes fail before the Agents say so: a moment's
 	// trouble with the API server is not worth a write for each of them.
-	failuresUntold = 2
+	failuresTolerated = 2
 )
 
 // loop is one run of a Controller.
 type loop struct {
-	cfg        Config
-	metrics    *metrics
-	log        zerolog.Logger
-	keepers    []*partReconciler
-	conditions *conditions
-	changed    notify.Signal // of size 1: something of the mesh's objects changed
+	cfg         Config
+	metrics     *metrics
+	log         zerolog.Logger
+	reconcilers []*partReconciler
+	conditions  *conditions
+	changed     notify.Signal // of size 1: something of the mesh's objects changed
 	// failures counts the passes that failed since one did not.
 	failures int
 }
@@ -42,14 +42,14 @@ type loop struct {
 func newLoop(cfg Config, m *metrics) *loop {
 	l := &loop{cfg: cfg, metrics: m, log: cfg.Log, changed: notify.NewSignal(), conditions: newConditions(cfg)}
 	for _, part := range cfg.Parts {
-		l.keepers = append(l.keepers, newKeeper(cfg, part, m, l.requeue))
+		l.reconcilers = append(l.reconcilers, newPartReconciler(cfg, part, m, l.requeue))
 	}
 	return l
 }
 
 // requeue asks for a pass.
 func (l *loop) requeue() {
-	l.changed.Tell()
+	l.changed.Notify()
 }
 
 func (l *loop) run(ctx context.Context) {
@@ -57,8 +57,8 @@ func (l *loop) run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	for _, k := range l.keepers {
-		for _, s := range k.shelves {
+	for _, k := range l.reconcilers {
+		for _, s := range k.caches {
 			running.Go(func() { s.Run(ctx) })
 		}
 	}
@@ -68,7 +68,7 @@ func (l *loop) run(ctx context.Context) {
 		pause := gatherInterval
 		if err != nil && ctx.Err() == nil {
 			if l.failures == 0 {
-				l.log.Warn().Err(err).Msg("mesh policy not in step, trying again")
+				l.log.Warn().Err(err).Msg("mesh policy is out of step, retrying")
 			}
 			pause = max(gatherInterval, min(retryFirst<<min(l.failures, 10), retryMost))
 			again = pause
@@ -113,7 +113,7 @@ func (l *loop) wait(ctx context.Context, pause, again time.Duration, registryCha
 func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
-	if len(l.keepers) == 0 {
+	if len(l.reconcilers) == 0 {
 		return 0, l.conditions.withdraw(ctx)
 	}
 	if l.cfg.Registry.Ready() != nil {
@@ -125,7 +125,7 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 		failed   error
 		findings []finding
 	)
-	for _, k := range l.keepers {
+	for _, k := range l.reconcilers {
 		f, soon, known := k.pass(ctx, admitted)
 		if !known {
 			return 0, nil // the first list is a change
@@ -136,7 +136,7 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 			failed = f.err
 		}
 	}
-	if failed != nil && l.failures < failuresUntold {
+	if failed != nil && l.failures < failuresTolerated {
 		return again, failed
 	}
 	if err := l.conditions.writeAll(ctx, l.cfg.Registry.Agents(), findings); err != nil && failed == nil {

@@ -31,7 +31,7 @@ type Part struct {
 	// Apply says that the objects are written. Otherwise they are only looked at.
 	Apply bool
 	// Places are where its objects are.
-	Places []objects.Place
+	Places []objects.Scope
 	// Render returns the objects for the agents that may connect, in no order. It is
 	// pure, and an error is about what it was given.
 	Render func(agents map[identity.AgentName][]spiffeid.ID) ([]*unstructured.Unstructured, error)

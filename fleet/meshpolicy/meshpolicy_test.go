@@ -144,7 +144,7 @@ func TestRenderLeavesOutWhoIsRefused(t *testing.T) {
 	}
 }
 
-// What we made counts as there until its shelf shows it, or that it went: someone may
+// What we made counts as there until its cache shows it, or that it went: someone may
 // delete it before a pass has looked.
 func TestHaveBeforeTheShelf(t *testing.T) {
 	object := func(uid string) *unstructured.Unstructured {
@@ -156,29 +156,29 @@ func TestHaveBeforeTheShelf(t *testing.T) {
 		return o
 	}
 	for name, test := range map[string]struct {
-		shelf  func(*objectCache) error
+		cache  func(*objectCache) error
 		after  time.Duration
 		want   []string
 		again  time.Duration
 		unseen bool
 	}{
-		"not shown":                {after: 2 * time.Second, want: []string{"ours"}, again: unseenMost - 2*time.Second, unseen: true},
-		"not shown for long":       {after: unseenMost},
-		"shown":                    {shelf: func(s *objectCache) error { return s.Add(object("ours")) }, want: []string{"ours"}},
-		"shown, and gone":          {shelf: func(s *objectCache) error { return errors.Join(s.Add(object("ours")), s.Delete(object("ours"))) }},
-		"one before it gone":       {shelf: func(s *objectCache) error { return s.Delete(object("before")) }, want: []string{"ours"}, again: unseenMost, unseen: true},
-		"another one in its place": {shelf: func(s *objectCache) error { return s.Add(object("theirs")) }, want: []string{"theirs"}},
+		"not shown":                {after: 2 * time.Second, want: []string{"ours"}, again: maxUnconfirmed - 2*time.Second, unseen: true},
+		"not shown for long":       {after: maxUnconfirmed},
+		"shown":                    {cache: func(s *objectCache) error { return s.Add(object("ours")) }, want: []string{"ours"}},
+		"shown, and gone":          {cache: func(s *objectCache) error { return errors.Join(s.Add(object("ours")), s.Delete(object("ours"))) }},
+		"one before it gone":       {cache: func(s *objectCache) error { return s.Delete(object("before")) }, want: []string{"ours"}, again: maxUnconfirmed, unseen: true},
+		"another one in its place": {cache: func(s *objectCache) error { return s.Add(object("theirs")) }, want: []string{"theirs"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Unix(1_800_000_000, 0)
-			s := newShelf(dynamic.NewForConfigOrDie(&rest.Config{Host: "127.0.0.1:1"}), objects.Place{}, func() {}, zerolog.Nop())
+			s := newObjectCache(dynamic.NewForConfigOrDie(&rest.Config{Host: "127.0.0.1:1"}), objects.Scope{}, func() {}, zerolog.Nop())
 			if err := s.Replace(nil, ""); err != nil { // listed
 				t.Fatal(err)
 			}
 			ours := &written{reply: object("ours"), at: now, unconfirmed: true}
-			k := &partReconciler{shelves: []*objectCache{s}, written: map[string]*written{objects.Name(ours.reply): ours}, deleted: map[types.UID]bool{}}
-			if test.shelf != nil {
-				if err := test.shelf(s); err != nil {
+			k := &partReconciler{caches: []*objectCache{s}, written: map[string]*written{objects.Name(ours.reply): ours}, deleted: map[types.UID]bool{}}
+			if test.cache != nil {
+				if err := test.cache(s); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -24,12 +24,12 @@ type objectCache struct {
 	*collection.Collection[*unstructured.Unstructured]
 
 	mu   sync.Mutex         // guards what follows
-	gone map[types.UID]bool // what went since takeGone; nil is none
+	gone map[types.UID]bool // what went since drainGone; nil is none
 }
 
-// newShelf has changed called after each change of what list returns. Its lists are not
+// newObjectCache has changed called after each change of what list returns. Its lists are not
 // streamed, so that it hears at once that there is no such resource.
-func newShelf(client dynamic.Interface, place objects.Place, changed func(), log zerolog.Logger) *objectCache {
+func newObjectCache(client dynamic.Interface, place objects.Scope, changed func(), log zerolog.Logger) *objectCache {
 	s := &objectCache{}
 	log = log.With().Str("resource", place.Resource.Resource).Logger()
 	s.Collection = collection.New(collection.Config[*unstructured.Unstructured]{
@@ -45,7 +45,7 @@ func newShelf(client dynamic.Interface, place objects.Place, changed func(), log
 		},
 		Readable: func(err error) {
 			if err != nil {
-				log.Warn().Err(err).Msg("objects of the mesh cannot be read, trying again")
+				log.Warn().Err(err).Msg("objects of the mesh cannot be read, retrying")
 				changed()
 			} else {
 				log.Info().Msg("objects of the mesh can be read again")
@@ -81,8 +81,8 @@ func (s *objectCache) noteGone(changes []collection.Change[*unstructured.Unstruc
 	}
 }
 
-// takeGone puts what went since it was last called among gone.
-func (s *objectCache) takeGone(gone map[types.UID]bool) {
+// drainGone puts what went since it was last called among gone.
+func (s *objectCache) drainGone(gone map[types.UID]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.Copy(gone, s.gone)

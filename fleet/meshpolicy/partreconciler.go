@@ -26,16 +26,16 @@ const (
 	// restoreFirst is the pause before an object is restored a second time that someone
 	// keeps changing; the next ones are longer (package pause).
 	restoreFirst = 2 * time.Second
-	// unseenMost is how long an object that we created counts as present although its cache
+	// maxUnconfirmed is how long an object that we created counts as present although its cache
 	// shows neither it nor its deletion. After that it was deleted while its watch was broken.
-	unseenMost = 10 * time.Second
+	maxUnconfirmed = 10 * time.Second
 )
 
 // partReconciler looks after the objects of one part.
 type partReconciler struct {
 	part    Part
 	manager string
-	shelves []*objectCache
+	caches  []*objectCache
 	writer  objects.Writer
 	metrics *metrics
 	log     zerolog.Logger
@@ -54,7 +54,7 @@ type written struct {
 	restores    pause.Restores
 }
 
-func newKeeper(cfg Config, part Part, m *metrics, changed func()) *partReconciler {
+func newPartReconciler(cfg Config, part Part, m *metrics, changed func()) *partReconciler {
 	log := cfg.Log.With().Str("part", part.Name).Logger()
 	k := &partReconciler{
 		part: part, manager: objects.Manager(cfg.Namespace), metrics: m, log: log,
@@ -63,7 +63,7 @@ func newKeeper(cfg Config, part Part, m *metrics, changed func()) *partReconcile
 	k.writer = objects.Writer{Client: cfg.Client, Manager: k.manager, Resources: map[string]schema.GroupVersionResource{}}
 	for _, place := range part.Places {
 		k.writer.Resources[place.Kind] = place.Resource
-		k.shelves = append(k.shelves, newShelf(cfg.Client, place, changed, log))
+		k.caches = append(k.caches, newObjectCache(cfg.Client, place, changed, log))
 	}
 	return k
 }
@@ -103,13 +103,13 @@ func (k *partReconciler) compare(ctx context.Context, admitted map[identity.Agen
 }
 
 // have returns all that is there, as far as it is known. With an error it is not.
-// For a moment the shelves show what was before our own writes; then the writes count,
+// For a moment the caches show what was before our own writes; then the writes count,
 // and again is how soon to look whether they still should; zero when none does.
 func (k *partReconciler) have(now time.Time) (all []*unstructured.Unstructured, again time.Duration, known bool,
 	err error) {
 	known = true
 	shown, uids := map[string]bool{}, map[types.UID]bool{}
-	for _, s := range k.shelves {
+	for _, s := range k.caches {
 		some, listed, problem := s.list()
 		if !listed {
 			known = false
@@ -129,11 +129,11 @@ func (k *partReconciler) have(now time.Time) (all []*unstructured.Unstructured, 
 		}
 	}
 	gone := map[types.UID]bool{}
-	for _, s := range k.shelves {
-		s.takeGone(gone)
+	for _, s := range k.caches {
+		s.drainGone(gone)
 	}
 	for name, w := range k.written {
-		left := unseenMost - now.Sub(w.at)
+		left := maxUnconfirmed - now.Sub(w.at)
 		if !w.unconfirmed || shown[name] || gone[w.reply.GetUID()] || left <= 0 {
 			w.unconfirmed = false
 			continue
@@ -188,7 +188,7 @@ func (k *partReconciler) write(ctx context.Context, change objects.Change,
 	}
 	stored, err := k.writer.Write(ctx, change)
 	if apierrors.IsConflict(err) {
-		return gatherInterval, nil // someone was faster, and the shelf will show what they did
+		return gatherInterval, nil // someone was faster, and the cache will show what they did
 	}
 	if err != nil {
 		return 0, err
@@ -215,7 +215,7 @@ func (k *partReconciler) write(ctx context.Context, change objects.Change,
 	k.written[change.Name] = next
 	there[change.Name] = change.Want // what differs the API server itself put in
 	if next.unconfirmed {
-		return unseenMost, nil
+		return maxUnconfirmed, nil
 	}
 	return 0, nil
 }

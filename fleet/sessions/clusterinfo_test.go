@@ -66,9 +66,9 @@ func TestClusterSessions(t *testing.T) {
 			Connected: true, Since: began, Kubernetes: "v1.36.3", Spoke: stream.SpokeInfo{Applications: 7},
 		}))
 		spoke := stream.SpokeInfo{Applications: 0, APIs: 90, Resources: 4000, CacheSynced: began}
-		changes("heard", func() { c.Sessions.Hear(name, spoke) })
+		changes("heard", func() { c.Sessions.SetSpokeInfo(name, spoke) })
 		quiet := c.Changed()
-		c.Sessions.Hear(name, spoke)
+		c.Sessions.SetSpokeInfo(name, spoke)
 		select {
 		case <-quiet:
 			t.Error("what is known is told as a change")
@@ -112,8 +112,8 @@ func TestByOurClock(t *testing.T) {
 		"an agent that tells no time": {now.Add(-time.Hour), time.Time{}, now.Add(-time.Hour)},
 		"no cache":                    {time.Time{}, now.Add(year), time.Time{}},
 	} {
-		got := byOurClock(stream.SpokeInfo{APIs: 3, CacheSynced: tt.synced, Told: tt.told}, now)
-		if !got.CacheSynced.Equal(tt.want) || !got.Told.IsZero() || got.APIs != 3 {
+		got := byOurClock(stream.SpokeInfo{APIs: 3, CacheSynced: tt.synced, SentAt: tt.told}, now)
+		if !got.CacheSynced.Equal(tt.want) || !got.SentAt.IsZero() || got.APIs != 3 {
 			t.Errorf("%s: byOurClock() = %v, want the cache synced at %s", name, got, tt.want)
 		}
 	}
@@ -130,13 +130,13 @@ func TestHearIsNotShakenByTheNetwork(t *testing.T) {
 		s := New("here")
 		s.Open(server.Session{Agent: stream.Agent{Name: name}})
 		spoke := func() time.Time { return time.Now().Add(-24 * time.Hour) } // its clock
-		told := stream.SpokeInfo{APIs: 3, CacheSynced: spoke(), Told: spoke()}
-		s.Hear(name, told)
+		told := stream.SpokeInfo{APIs: 3, CacheSynced: spoke(), SentAt: spoke()}
+		s.SetSpokeInfo(name, told)
 		<-time.After(time.Hour)
-		told.Told = spoke()
+		told.SentAt = spoke()
 		<-time.After(time.Second)
 		changed := s.Changed()
-		s.Hear(name, told)
+		s.SetSpokeInfo(name, told)
 		select {
 		case <-changed:
 			t.Error("what is known is told as a change")

@@ -2,6 +2,8 @@ package sessions
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 
@@ -49,8 +51,41 @@ func TestRefusalsAreKept(t *testing.T) {
 	if r := s.Session(name).Refused; r == nil {
 		t.Error("a refusal after the connection is not kept")
 	}
+	if id := s.Session(name).SPIFFEID; id != peer.ID {
+		t.Errorf("it connected by %s", id)
+	}
 	s.Forget(name)
 	if r := s.Session(name).Refused; r != nil {
 		t.Errorf("an agent that is no longer registered is refused for %+v", r)
 	}
+}
+
+// Who comes with SPIFFE IDs that no Agent has may have many: one of them stands for a minute.
+func TestStrangersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		name, err := identity.ParseAgentName("edge-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := New("here")
+		told := 0
+		s.Subscribe(func(identity.AgentName) { told++ })
+		comes := func(id string) {
+			s.Refuse("u1", server.Refusal{Peer: identity.Peer{ID: spiffeid.RequireFromString(id)}, Agent: name, Reason: server.RefusedID})
+		}
+		const one, another = "spiffe://hub.test/one", "spiffe://hub.test/another"
+		for range 10 {
+			comes(one)
+			comes(another)
+		}
+		if r := s.Session(name).Refused; r == nil || r.ID.String() != one || told != 1 {
+			t.Errorf("refused is %+v, told %d times", r, told)
+		}
+		<-time.After(strangerPause)
+		comes(another)
+		comes(one)
+		if r := s.Session(name).Refused; r.ID.String() != another || told != 2 {
+			t.Errorf("after a minute refused is %+v, told %d times", r, told)
+		}
+	})
 }

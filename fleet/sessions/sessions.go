@@ -85,7 +85,7 @@ func (s *Sessions) Open(session server.Session) (closed func()) {
 	a.info.Refused = nil
 	a.info.Replica = s.replica
 	a.info.AgentVersion, a.info.KubernetesVersion = session.Hello.Version, session.Hello.Kubernetes
-	a.info.SVIDExpiry = session.Peer.NotAfter
+	a.info.SPIFFEID, a.info.SVIDExpiry = session.Peer.ID, session.Peer.NotAfter
 	a.info.ClusterUID = session.Hello.ClusterUID
 	a.info.History, a.info.HeldUnknown = fleet.SessionHistory{}, true
 	a.info.BudgetKnown = false
@@ -107,6 +107,10 @@ func (s *Sessions) Open(session server.Session) (closed func()) {
 	}
 }
 
+// strangerPause is for how long a refusal stands before one of a SPIFFE ID that no Agent has takes its
+// place: there may be many of them, and each is a write of the status.
+const strangerPause = time.Minute
+
 // Refuse records that a connection was refused to the agent of the Agent with that uid. One
 // that is connected all the same has another process that is not as it should be, of which
 // its log tells.
@@ -122,7 +126,8 @@ func (s *Sessions) Refuse(uid types.UID, r server.Refusal) {
 	now := controller.Refused{UID: uid, ID: r.Peer.ID, What: string(r.Reason), Message: r.Message, Since: time.Now()}
 	if before := a.info.Refused; before != nil {
 		same := now
-		if same.Since = before.Since; same == *before {
+		same.Since = before.Since
+		if same == *before || r.Reason == server.RefusedID && now.Since.Sub(before.Since) < strangerPause {
 			return
 		}
 	}
@@ -204,7 +209,7 @@ func (s *Sessions) Count(name identity.AgentName, local func(stream.EntryKey) (s
 		}
 		a.info.Held, a.info.HeldUnknown = heldOf(local, stats.Withheld), false
 	}
-	a.info.Spent = stats.Spent
+	a.info.AcceptUsed = stats.AcceptUsed
 	a.info.Counts = v1alpha1.AgentCounts{
 		Applications: int64(stats.Applications), AppProjects: int64(stats.AppProjects), Parked: int64(len(stats.Parked)),
 		Shortened: int64(len(stats.Dropped)), Delayed: int64(stats.Delayed),
@@ -213,7 +218,7 @@ func (s *Sessions) Count(name identity.AgentName, local func(stream.EntryKey) (s
 	a.info.Shortened = shortened(local, stats.Dropped)
 	a.info.Elsewhere, a.info.Parked = elsewhere, objects
 	if parked || !before.BudgetKnown || !reflect.DeepEqual(a.info.OverBudget, before.OverBudget) ||
-		a.info.Counts != before.Counts || a.info.History != before.History || a.info.Spent != before.Spent ||
+		a.info.Counts != before.Counts || a.info.History != before.History || a.info.AcceptUsed != before.AcceptUsed ||
 		a.info.Elsewhere != before.Elsewhere || a.info.HeldUnknown != before.HeldUnknown ||
 		idOfHeld(a.info.Held) != idOfHeld(before.Held) || !reflect.DeepEqual(a.info.Shortened, before.Shortened) {
 		s.touch(name)
@@ -276,15 +281,15 @@ func heldOf(local func(stream.EntryKey) (stream.ResourceKey, bool), w link.Withh
 	return held
 }
 
-// Hear records what an agent tells of its Argo CD.
-func (s *Sessions) Hear(name identity.AgentName, told stream.SpokeInfo) {
+// SetSpokeInfo records what an agent reports of its Argo CD.
+func (s *Sessions) SetSpokeInfo(name identity.AgentName, reported stream.SpokeInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.agents[name]
 	if a == nil {
 		return
 	}
-	info := byOurClock(told, time.Now())
+	info := byOurClock(reported, time.Now())
 	if a.spoke != nil {
 		if d := info.CacheSynced.Sub(a.spoke.CacheSynced); d.Abs() < clockTolerance {
 			info.CacheSynced = a.spoke.CacheSynced // the message was faster, or slower, than the one before
@@ -294,7 +299,7 @@ func (s *Sessions) Hear(name identity.AgentName, told stream.SpokeInfo) {
 		}
 	}
 	a.spoke = &info
-	s.wake() // an Agent's status has none of it
+	s.notify() // an Agent's status has none of it
 }
 
 // counted tells that what cascades says of an agent has changed.
@@ -322,11 +327,11 @@ const clockTolerance = 3 * time.Second
 
 // byOurClock returns what was told now with our clock's times: the age of the
 // cache is what the spoke's clock knows.
-func byOurClock(told stream.SpokeInfo, now time.Time) stream.SpokeInfo {
-	info := told
-	info.Told = time.Time{}
-	if !told.Told.IsZero() && !told.CacheSynced.IsZero() && now.Sub(told.Told).Abs() >= clockTolerance {
-		info.CacheSynced = now.Add(-max(told.Told.Sub(told.CacheSynced), 0)).Truncate(time.Second)
+func byOurClock(reported stream.SpokeInfo, now time.Time) stream.SpokeInfo {
+	info := reported
+	info.SentAt = time.Time{}
+	if !reported.SentAt.IsZero() && !reported.CacheSynced.IsZero() && now.Sub(reported.SentAt).Abs() >= clockTolerance {
+		info.CacheSynced = now.Add(-max(reported.SentAt.Sub(reported.CacheSynced), 0)).Truncate(time.Second)
 	}
 	return info
 }
@@ -357,7 +362,7 @@ func (s *Sessions) Session(name identity.AgentName) controller.Session {
 		info = a.info
 	}
 	if info.CascadesKnown = counted; counted {
-		info.Cascades = keptOf(state)
+		info.Cascades = cascadesOf(state)
 	}
 	if a == nil {
 		return info
@@ -390,15 +395,15 @@ func (s *Sessions) Changed() <-chan struct{} {
 	return s.changed.Next()
 }
 
-// wake tells that something changed. It is called with mu locked.
-func (s *Sessions) wake() {
-	s.changed.Tell()
+// notify tells that something changed. It is called with mu locked.
+func (s *Sessions) notify() {
+	s.changed.Notify()
 }
 
 // touch tells of a change of an agent's controller.Session. It is called with mu
 // locked.
 func (s *Sessions) touch(name identity.AgentName) {
-	s.wake()
+	s.notify()
 	for one := range s.subscribers {
 		one.changed(name)
 	}

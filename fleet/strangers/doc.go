@@ -4,6 +4,6 @@
 // who is a stranger is for the caller to say.
 //
 //	k, err := strangers.New(strangers.Config{Client: client, Namespace: "argocd", Known: registry.Owns, Log: log})
-//	k.Note(id, time.Now())  // by anyone who refuses; never blocks
-//	err = k.Run(ctx)        // writes
+//	k.Record(id, time.Now()) // by anyone who refuses; never blocks
+//	err = k.Run(ctx)         // writes
 package strangers

@@ -78,7 +78,7 @@ func (k *Recorder) add(more List) {
 	pending, dropped := k.pending.merge(more).newest()
 	k.pending = pending
 	k.dropped.Add(float64(dropped))
-	k.dirty.Tell()
+	k.dirty.Notify()
 }
 
 // Run writes until ctx is done. What could not be written is written with the next.
@@ -134,7 +134,7 @@ func (k *Recorder) store(ctx context.Context, added List) error {
 			kept, err = Parse(stored)
 		}
 		if err != nil {
-			k.cfg.Log.Warn().Err(err).Msg("the list of refused SPIFFE IDs cannot be read, beginning an empty one")
+			k.cfg.Log.Warn().Err(err).Msg("cannot read the list of unregistered SPIFFE IDs, starting an empty one")
 		}
 	}
 	kept, dropped := kept.merge(added).Without(k.cfg.Known).newest()

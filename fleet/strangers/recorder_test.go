@@ -1,7 +1,6 @@
 package strangers
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -17,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // Who knocks is written at once, who knocks on is counted once a minute, and who is
@@ -44,9 +45,7 @@ func TestKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- k.Run(ctx) }()
+		kit.Background(t, k.Run)
 		kept := func() List {
 			t.Helper()
 			synctest.Wait()
@@ -92,10 +91,6 @@ func TestKept(t *testing.T) {
 		if l := kept(); len(l) != 1 || l[0].ID != b {
 			t.Errorf("after a was registered: %v", l)
 		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
 	})
 }
 
@@ -110,9 +105,7 @@ func TestNewestAreKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- k.Run(ctx) }()
+		kit.Background(t, k.Run)
 		knock := func(name string) {
 			time.Sleep(time.Second) //nolint:forbidigo // the clock of the bubble
 			k.Record(id(t, name), time.Now())
@@ -139,10 +132,6 @@ func TestNewestAreKept(t *testing.T) {
 		}
 		if got := testutil.ToFloat64(k.dropped); got != 10 {
 			t.Errorf("argomesh_unknown_ids_dropped_total = %v, want 10", got)
-		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run() = %v", err)
 		}
 	})
 }

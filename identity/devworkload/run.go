@@ -28,7 +28,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		return nil
 	})
 	g.Go(func() error {
-		s.keepFresh(ctx)
+		s.refreshWhenDue(ctx)
 		return nil
 	})
 	g.Go(func() error {
@@ -36,6 +36,6 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		server.Stop() // streams never end by themselves, so there is nothing to wait for
 		return nil
 	})
-	s.log.Info().Stringer("listener", l.Addr()).Int("entries", len(s.currentEntries())).Msg("workload api is being served")
+	s.log.Info().Stringer("listener", l.Addr()).Int("entries", len(s.currentEntries())).Msg("Workload API is being served")
 	return g.Wait()
 }

@@ -76,7 +76,7 @@ func (d *secretDiscovery) StreamSecrets(stream secretv3.SecretDiscoveryService_S
 			}
 			if detail := req.GetErrorDetail(); detail != nil {
 				d.server.log.Warn().Str("error", detail.GetMessage()).Strs("secrets", req.GetResourceNames()).
-					Msg("envoy refused secrets")
+					Msg("Envoy refused secrets")
 			}
 			if asked == nil || req.GetResponseNonce() == "" || !slices.Equal(asked.GetResourceNames(), req.GetResourceNames()) {
 				sent = nil // more than an acknowledgement: it wants an answer

@@ -192,7 +192,7 @@ func (s *secretStream) next() *discoveryv3.DiscoveryResponse {
 		return resp
 	case err := <-s.failed:
 		s.t.Fatalf("stream ended: %v", err)
-	case <-time.After(patience):
+	case <-time.After(kit.Patience):
 		s.t.Fatal("no response came")
 	}
 	return nil
@@ -205,7 +205,7 @@ func (s *secretStream) end() error {
 		return err
 	case resp := <-s.responses:
 		s.t.Fatalf("stream goes on with %v", describeSecrets(s.t, resp))
-	case <-time.After(patience):
+	case <-time.After(kit.Patience):
 		s.t.Fatal("stream does not end")
 	}
 	return nil
@@ -298,7 +298,7 @@ func TestSecretStreamEnds(t *testing.T) {
 
 func TestSecretsNeedNoSecurityHeader(t *testing.T) {
 	_, client := federatedServer(t, devworkload.Config{})
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
 	defer cancel()
 	if _, err := client.FetchSecrets(ctx, &discoveryv3.DiscoveryRequest{ResourceNames: []string{"default"}}); err != nil {
 		t.Error(err)

@@ -46,7 +46,7 @@ const (
 	defaultX509TTL = time.Hour
 	defaultJWTTTL  = 5 * time.Minute
 	defaultPrepare = 5 * time.Second
-	// caPoll is how often a shared CA directory is looked at.
+	// caPoll is how often a shared CA directory is read.
 	caPoll = 500 * time.Millisecond
 )
 
@@ -92,8 +92,8 @@ type Server struct {
 	allBundles  string
 	log         zerolog.Logger
 
-	// wake tells Run that the time of the next refresh may have changed.
-	wake notify.Signal
+	// dueChanged tells Run that the time of the next refresh may have changed.
+	dueChanged notify.Signal
 
 	// mu guards all below.
 	mu        sync.Mutex
@@ -148,7 +148,7 @@ func New(cfg Config) (*Server, error) {
 		shared:      cfg.CADir != "" || len(others) > 0,
 		allBundles:  cmp.Or(cfg.AllBundlesName, secretAllBundles),
 		log:         cfg.Log.With().Stringer("trust_domain", cfg.TrustDomain).Logger(),
-		wake:        notify.NewSignal(),
+		dueChanged:  notify.NewSignal(),
 		store:       store,
 		others:      others,
 		federated:   make(map[spiffeid.TrustDomain]*spiffebundle.Bundle),
@@ -235,8 +235,8 @@ func (s *Server) RotateCA() error {
 	return nil
 }
 
-// keepFresh refreshes whenever something falls due, until ctx is done.
-func (s *Server) keepFresh(ctx context.Context) {
+// refreshWhenDue refreshes whenever something falls due, until ctx is done.
+func (s *Server) refreshWhenDue(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var lastProblem string
@@ -244,7 +244,7 @@ func (s *Server) keepFresh(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.wake:
+		case <-s.dueChanged:
 		case <-timer.C:
 		}
 		s.mu.Lock()
@@ -256,7 +256,7 @@ func (s *Server) keepFresh(ctx context.Context) {
 			problem = err.Error()
 		}
 		if problem != "" && problem != lastProblem {
-			s.log.Warn().Err(err).Msg("keeping the current svids and bundles")
+			s.log.Warn().Err(err).Msg("keeping the current SVIDs and bundles")
 		}
 		lastProblem = problem
 		wait := time.Until(next)
@@ -267,11 +267,11 @@ func (s *Server) keepFresh(ctx context.Context) {
 	}
 }
 
-// refreshNow refreshes after a change, and has Run look again at when the next
+// refreshNow refreshes after a change, and has Run check again when the next
 // refresh is due. The caller holds mu.
 func (s *Server) refreshNow() error {
 	_, err := s.refresh(time.Now())
-	s.wake.Tell()
+	s.dueChanged.Notify()
 	return err
 }
 
@@ -328,7 +328,7 @@ func (s *Server) publish(svids []*x509svid.SVID, own *spiffebundle.Bundle, feder
 		fresh.version = old.version + 1
 	}
 	s.snapshot = fresh
-	s.changed.Tell()
+	s.changed.Notify()
 }
 
 // current returns what callers are told now, and a channel that is closed when
@@ -371,7 +371,7 @@ func (s *Server) issue(e Entry, signer *authority, now time.Time) (issued, error
 		return issued{}, fmt.Errorf("issue svid for %s: %w", e.ID, err)
 	}
 	svid.Hint = e.Hint
-	s.log.Debug().Stringer("spiffe_id", e.ID).Time("not_after", svid.Certificates[0].NotAfter).Msg("svid issued")
+	s.log.Debug().Stringer("spiffe_id", e.ID).Time("not_after", svid.Certificates[0].NotAfter).Msg("SVID issued")
 	return issued{entry: e, svid: svid, signer: signer.root, renewAt: now.Add(ttl / 2)}, nil
 }
 

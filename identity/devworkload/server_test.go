@@ -36,10 +36,6 @@ var (
 	bob     = spiffeid.RequireFromString("spiffe://td.test/bob")
 )
 
-// patience is how long a test waits for something that comes at once when all
-// is well.
-const patience = 30 * time.Second
-
 func newServer(t *testing.T, cfg devworkload.Config) *devworkload.Server {
 	t.Helper()
 	if cfg.TrustDomain.IsZero() {
@@ -60,15 +56,7 @@ func serve(t *testing.T, server *devworkload.Server) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx, l) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
-	})
+	kit.Background(t, func(ctx context.Context) error { return server.Run(ctx, l) })
 	return "unix://" + path
 }
 
@@ -139,7 +127,7 @@ func (u *updates) next(t *testing.T) *workloadapi.X509Context {
 	select {
 	case c := <-u.contexts:
 		return c
-	case <-time.After(patience):
+	case <-time.After(kit.Patience):
 		t.Fatal("no update came")
 		return nil
 	}
@@ -633,9 +621,7 @@ func TestRunAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- server.Run(ctx, l) }()
+		stop := kit.Background(t, func(ctx context.Context) error { return server.Run(ctx, l) })
 		stream, err := workload.NewSpiffeWorkloadAPIClient(rawClient(t, "unix://"+path)).
 			FetchX509SVID(withHeader(t), &workload.X509SVIDRequest{})
 		if err != nil {
@@ -644,10 +630,7 @@ func TestRunAgain(t *testing.T) {
 		if _, err := stream.Recv(); err != nil {
 			t.Fatal(err)
 		}
-		cancel() // with a stream open
-		if err := <-done; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
+		stop() // with a stream open
 		if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
 			t.Errorf("the stream ends with %v, want Unavailable", err)
 		}

@@ -137,7 +137,7 @@ func (h *Header) peer(e element) (identity.Peer, error) {
 		return identity.Peer{}, err
 	}
 	who := identity.Peer{ID: id, Method: identity.MethodHeader}
-	cert := e.one("cert")
+	cert := e.first("cert")
 	if cert == "" {
 		if h.maxAge == 0 {
 			return identity.Peer{},
@@ -150,7 +150,7 @@ func (h *Header) peer(e element) (identity.Peer, error) {
 	if err != nil {
 		return identity.Peer{}, fmt.Errorf("Cert of %s: %w", id, err)
 	}
-	if err := agree(leaf, id, e.one("hash")); err != nil {
+	if err := agree(leaf, id, e.first("hash")); err != nil {
 		return identity.Peer{}, fmt.Errorf("Cert of %s: %w", id, err)
 	}
 	if now := time.Now(); now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) {

@@ -179,8 +179,8 @@ func (e element) all(key string) []string {
 	return slices.DeleteFunc(slices.Clone(e[key]), func(value string) bool { return value == "" })
 }
 
-// one returns the value of a key that is there once at most.
-func (e element) one(key string) string {
+// first returns the value of a key that is there once at most.
+func (e element) first(key string) string {
 	if len(e[key]) == 0 {
 		return ""
 	}

@@ -6,8 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/bundle/jwtbundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"github.com/spiffe/go-spiffe/v2/svid/x509svid"
+	"github.com/spiffe/go-spiffe/v2/workloadapi"
 
 	"github.com/argomesh/argomesh/identity"
 )
@@ -25,15 +27,33 @@ const (
 	Fine Level = "ok"
 )
 
-// Finding is one thing that was looked at.
+// Reasons of findings about SVIDs and bundles, which docs/reference/errors.md explains.
+const (
+	ReasonSVIDExpired    = "SVIDExpired"
+	ReasonSVIDExpiring   = "SVIDExpiring"
+	ReasonSVIDInvalid    = "SVIDInvalid"
+	ReasonBundleExpired  = "BundleExpired"
+	ReasonBundleMissing  = "BundleMissing"
+	ReasonJWTKeysMissing = "JWTKeysMissing"
+)
+
+// Finding is one thing that was checked.
 type Finding struct {
 	Level Level `json:"level"`
+	// Reason names what is wrong, or what was looked for where nothing is. It is empty where it is
+	// not about how an SVID or a bundle is.
+	Reason string `json:"reason,omitempty"`
 	// About names it: a SPIFFE ID, a trust domain, a socket.
 	About string `json:"about"`
 	// Says is what was found, in one line.
 	Says string `json:"says"`
 	// Cure is what helps, in one line. It is empty with Fine only.
 	Cure string `json:"cure,omitempty"`
+}
+
+// Held is what a process of ours says of what it holds.
+type Held struct {
+	Findings []Finding `json:"findings"`
 }
 
 // Expectation is what a process needs of its Workload API. The zero value needs one
@@ -45,7 +65,7 @@ type Expectation struct {
 	Hint     string
 	// Peers are the trust domains of those it has to do with.
 	Peers []spiffeid.TrustDomain
-	// JWT says that JWT-SVIDs are needed as well: their bundles are looked at, and
+	// JWT says that JWT-SVIDs are needed as well: their bundles are checked, and
 	// those that [Config.Audience] asked for.
 	JWT bool
 }
@@ -69,19 +89,33 @@ func (e Expectation) matching(offer Offer) []SVID {
 // Diagnose returns what is to be said of offer at the time it was made, in a fixed
 // order: the choice of an SVID, each SVID, each bundle, what peers need, JWT-SVIDs.
 func Diagnose(offer Offer, e Expectation) []Finding {
-	var found []Finding
-	found = append(found, diagnoseChoice(offer, e)...)
+	found := append(diagnoseChoice(offer, e), diagnoseOffered(offer, e.Peers)...)
+	if e.JWT {
+		found = append(found, diagnoseJWT(offer, e)...)
+	}
+	return found
+}
+
+// DiagnoseHeld returns what is to be said of the SVID and the bundles that a process holds at a time, and
+// of the trust domains of its peers, in the order of Diagnose. Each finding has a reason. jwt is nil where the
+// process needs no JWT bundles. Without an SVID there is nothing: the readiness of the process says why.
+func DiagnoseHeld(x *workloadapi.X509Context, jwt *jwtbundle.Set, peers []spiffeid.TrustDomain, at time.Time) Held {
+	if len(x.SVIDs) == 0 {
+		return Held{}
+	}
+	return Held{diagnoseOffered(describe(x, jwt, at), peers)}
+}
+
+// diagnoseOffered says of each SVID, of each bundle and of each trust domain of peers how it is.
+func diagnoseOffered(offer Offer, peers []spiffeid.TrustDomain) (found []Finding) {
 	for _, s := range offer.SVIDs {
 		found = append(found, diagnoseSVID(offer, s))
 	}
 	for _, b := range offer.Bundles {
 		found = append(found, diagnoseBundle(offer, b)...)
 	}
-	for _, td := range slices.SortedFunc(slices.Values(e.Peers), spiffeid.TrustDomain.Compare) {
+	for _, td := range slices.Compact(slices.SortedFunc(slices.Values(peers), spiffeid.TrustDomain.Compare)) {
 		found = append(found, diagnosePeer(offer, td))
-	}
-	if e.JWT {
-		found = append(found, diagnoseJWT(offer, e)...)
 	}
 	return found
 }
@@ -128,14 +162,14 @@ const late = 3
 
 func diagnoseSVID(offer Offer, s SVID) Finding {
 	now := offer.Asked
-	f := Finding{Level: Problem, About: s.SPIFFEID}
+	f := Finding{Level: Problem, Reason: ReasonSVIDInvalid, About: s.SPIFFEID}
 	left := s.NotAfter.Sub(now)
 	switch {
 	case identity.CheckID(s.id) != nil:
 		f.Says, f.Cure = identity.CheckID(s.id).Error(), "register a SPIFFE ID that a workload can have"
 		return f
 	case left <= 0:
-		f.Says = fmt.Sprintf("expired %s ago, and there is no newer one", round(-left))
+		f.Reason, f.Says = ReasonSVIDExpired, fmt.Sprintf("expired %s ago, and there is no newer one", round(-left))
 		f.Cure = "check that the SPIRE agent reaches its server, and the clock of this machine"
 		return f
 	case now.Before(s.NotBefore):
@@ -149,13 +183,15 @@ func diagnoseSVID(offer Offer, s SVID) Finding {
 		return f
 	}
 	if life := s.NotAfter.Sub(s.NotBefore); left < life/late {
-		f.Level = Warning
+		f.Level, f.Reason = Warning, ReasonSVIDExpiring
 		f.Says = fmt.Sprintf("expires in %s of %s, and SPIRE should have replaced it at half of that", round(left),
 			round(life))
 		f.Cure = "check that the SPIRE agent reaches its server, and look into its log"
 		return f
 	}
-	return Finding{Level: Fine, About: s.SPIFFEID, Says: fmt.Sprintf("is valid for %s more", round(left))}
+	return Finding{
+		Level: Fine, Reason: ReasonSVIDExpired, About: s.SPIFFEID, Says: fmt.Sprintf("is valid for %s more", round(left)),
+	}
 }
 
 func diagnoseBundle(offer Offer, b Bundle) []Finding {
@@ -171,13 +207,15 @@ func diagnoseBundle(offer Offer, b Bundle) []Finding {
 	}
 	switch {
 	case len(b.Roots) == 0:
-		return []Finding{{Level: Problem, About: b.TrustDomain,
+		return []Finding{{Level: Problem, Reason: ReasonBundleMissing, About: b.TrustDomain,
 			Says: "has a bundle without X.509 keys, so none of its SVIDs is trusted", Cure: cure}}
 	case expired == len(b.Roots):
-		return []Finding{{Level: Problem, About: b.TrustDomain, Says: "has only roots that have expired", Cure: cure}}
-	case len(b.JWTKeys) == 0 && offer.JWTBundlesError == "":
+		return []Finding{{Level: Problem, Reason: ReasonBundleExpired, About: b.TrustDomain,
+			Says: "has only roots that have expired", Cure: cure}}
+	case len(b.JWTKeys) == 0 && offer.JWTBundlesError == "" && !offer.noJWT:
 		return []Finding{{
-			Level: Warning, About: b.TrustDomain, Says: "has no JWT keys, so its JWT-SVIDs are not trusted",
+			Level: Warning, Reason: ReasonJWTKeysMissing, About: b.TrustDomain,
+			Says: "has no JWT keys, so its JWT-SVIDs are not trusted",
 			Cure: "take its bundle in the SPIFFE format, which has them; X.509-SVIDs need none",
 		}}
 	}
@@ -186,10 +224,10 @@ func diagnoseBundle(offer Offer, b Bundle) []Finding {
 
 func diagnosePeer(offer Offer, td spiffeid.TrustDomain) Finding {
 	if slices.ContainsFunc(offer.Bundles, func(b Bundle) bool { return b.td == td && len(b.Roots) > 0 }) {
-		return Finding{Level: Fine, About: td.Name(), Says: "is trusted: its bundle is here"}
+		return Finding{Level: Fine, Reason: ReasonBundleMissing, About: td.Name(), Says: "is trusted: its bundle is here"}
 	}
 	return Finding{
-		Level: Problem, About: td.Name(), Says: "is not trusted: the Workload API hands out no bundle of it",
+		Level: Problem, Reason: ReasonBundleMissing, About: td.Name(), Says: "is not trusted: the Workload API hands out no bundle of it",
 		Cure: fmt.Sprintf("federate the SPIRE server with it (agentctl identity federate %s), and have our entry federate with it (agentctl identity register --federates-with %s)", td, td),
 	}
 }

@@ -4,6 +4,8 @@
 // connections with what it was given; that is identity/workload. Whom the registry of a hub would accept
 // is for package fleet to say.
 //
+// What a process of ours holds, principal or agent diagnoses itself with [DiagnoseHeld], by the same rules.
+//
 //	offer, err := inspect.Ask(ctx, inspect.Config{Socket: "unix:///run/spire/agent.sock"})
 //	for _, f := range inspect.Diagnose(offer, inspect.Expectation{SPIFFEID: agentID, Peers: []spiffeid.TrustDomain{hub}}) {
 //		fmt.Println(f.Level, f.About, f.Says, f.Cure)
@@ -61,6 +63,8 @@ type Offer struct {
 	JWTSVIDsError   string `json:"jwtSVIDsError,omitempty"`
 
 	x509 *x509bundle.Set
+	// noJWT says that JWT bundles were not asked for, so that none is missed.
+	noJWT bool
 }
 
 // SVID is one X.509-SVID.
@@ -111,21 +115,21 @@ type JWTSVID struct {
 // Kinds of error of [Ask] and [X509Context]. Each comes with its cure in [Cure].
 var (
 	// ErrSocket says that the address cannot be one of a Workload API.
-	ErrSocket = errors.New("not an address of a workload api")
+	ErrSocket = errors.New("not an address of a Workload API")
 	// ErrAbsent says that there is no socket.
-	ErrAbsent = errors.New("no workload api at the socket")
+	ErrAbsent = errors.New("no Workload API at the socket")
 	// ErrNobody says that no one serves the socket.
-	ErrNobody = errors.New("nothing listens on the workload api socket")
+	ErrNobody = errors.New("nothing listens on the Workload API socket")
 	// ErrForbidden says that we may not open the socket.
-	ErrForbidden = errors.New("may not open the workload api socket")
+	ErrForbidden = errors.New("may not open the Workload API socket")
 	// ErrNoIdentity says that the Workload API knows no identity for this process.
-	ErrNoIdentity = errors.New("the workload api issues no identity to this process")
+	ErrNoIdentity = errors.New("the Workload API issues no identity to this process")
 	// ErrNotWorkloadAPI says that someone else answers.
-	ErrNotWorkloadAPI = errors.New("the server on the socket is not a workload api")
+	ErrNotWorkloadAPI = errors.New("the server on the socket is not a Workload API")
 	// ErrNoAnswer says that there is no answer in time.
-	ErrNoAnswer = errors.New("the workload api does not answer")
+	ErrNoAnswer = errors.New("the Workload API does not answer")
 	// ErrUnreadable says that what it sent cannot be read.
-	ErrUnreadable = errors.New("the workload api sent what cannot be read")
+	ErrUnreadable = errors.New("the Workload API sent what cannot be read")
 )
 
 // cures are in the order of the kinds.
@@ -164,16 +168,16 @@ func Ask(ctx context.Context, cfg Config) (Offer, error) {
 		return Offer{}, err
 	}
 	defer func() { _ = client.Close() }() // all was read
-	offer := Offer{Socket: cfg.Socket, Asked: time.Now(), x509: x509Context.Bundles}
-	for _, svid := range x509Context.SVIDs {
-		offer.SVIDs = append(offer.SVIDs, describeSVID(svid))
-	}
+	asked := time.Now()
 	jwt, err := client.FetchJWTBundles(ctx)
 	if err != nil {
-		offer.JWTBundlesError = kindOf(err).Error()
 		jwt = jwtbundle.NewSet()
 	}
-	offer.Bundles = describeBundles(x509Context, jwt)
+	offer := describe(x509Context, jwt, asked)
+	offer.Socket = cfg.Socket
+	if err != nil {
+		offer.JWTBundlesError = kindOf(err).Error()
+	}
 	if cfg.Audience == "" {
 		return offer, nil
 	}
@@ -186,6 +190,19 @@ func Ask(ctx context.Context, cfg Config) (Offer, error) {
 			JWTSVID{SPIFFEID: svid.ID.String(), Hint: svid.Hint, Audience: svid.Audience, Expires: svid.Expiry})
 	}
 	return offer, nil
+}
+
+// describe returns what was handed out until a time. jwt is nil where JWT bundles were not asked for.
+func describe(x *workloadapi.X509Context, jwt *jwtbundle.Set, at time.Time) Offer {
+	offer := Offer{Asked: at, x509: x.Bundles, noJWT: jwt == nil}
+	for _, svid := range x.SVIDs {
+		offer.SVIDs = append(offer.SVIDs, describeSVID(svid))
+	}
+	if jwt == nil {
+		jwt = jwtbundle.NewSet()
+	}
+	offer.Bundles = describeBundles(x, jwt)
+	return offer
 }
 
 // X509Context returns the X.509-SVIDs that the Workload API hands out now, with their

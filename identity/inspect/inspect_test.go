@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spiffe/go-spiffe/v2/bundle/jwtbundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
+	"github.com/spiffe/go-spiffe/v2/workloadapi"
 
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/inspect"
@@ -243,4 +245,44 @@ func keyless(o inspect.Offer) inspect.Offer {
 	o.Bundles = append([]inspect.Bundle{}, o.Bundles...)
 	o.Bundles[0].Roots, o.Bundles[1].JWTKeys = nil, nil
 	return o
+}
+
+// A process says of what it holds what the doctor says of what is handed out, each with its reason.
+func TestDiagnoseHeld(t *testing.T) {
+	_, socket := spiffekit.Serve(t, devworkload.Config{TrustDomain: spoke, Entries: []devworkload.Entry{{ID: agentID, TTL: time.Hour}}})
+	x, err := inspect.X509Context(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for title, tt := range map[string]struct {
+		jwt   *jwtbundle.Set
+		peers []spiffeid.TrustDomain
+		after time.Duration
+		want  []string
+	}{
+		"all is well":            {want: []string{"ok SVIDExpired"}},
+		"a peer, named twice":    {peers: []spiffeid.TrustDomain{spoke, spoke}, want: []string{"ok SVIDExpired", "ok BundleMissing"}},
+		"a peer without bundle":  {peers: []spiffeid.TrustDomain{hub}, want: []string{"ok SVIDExpired", "problem BundleMissing"}},
+		"expired":                {after: 2 * time.Hour, want: []string{"problem SVIDExpired"}},
+		"not renewed":            {after: 45 * time.Minute, want: []string{"warning SVIDExpiring"}},
+		"not yet":                {after: -time.Hour, want: []string{"problem SVIDInvalid"}},
+		"after 20 years":         {after: 20 * 365 * 24 * time.Hour, want: []string{"problem SVIDExpired", "problem BundleExpired"}},
+		"JWT keys that it needs": {jwt: jwtbundle.NewSet(), want: []string{"ok SVIDExpired", "warning JWTKeysMissing"}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			var got []string
+			for _, f := range inspect.DiagnoseHeld(x, tt.jwt, tt.peers, time.Now().Add(tt.after)).Findings {
+				got = append(got, string(f.Level)+" "+f.Reason)
+				if (f.Cure == "") != (f.Level == inspect.Fine) || f.Says == "" || f.About == "" {
+					t.Errorf("it says %+v", f)
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("found (-want +got):\n%s", diff)
+			}
+		})
+	}
+	if got := inspect.DiagnoseHeld(&workloadapi.X509Context{Bundles: x.Bundles}, nil, nil, time.Now()); got.Findings != nil {
+		t.Errorf("without an SVID it says %+v", got)
+	}
 }

@@ -18,7 +18,7 @@ func withoutUnusable(s *Source, bundles *x509bundle.Set) {
 				dropped++
 			}
 		}
-		tellUnusable(s, b.TrustDomain().Name(), dropped)
+		logUnusable(s, b.TrustDomain().Name(), dropped)
 	}
 }
 
@@ -32,16 +32,16 @@ func withoutUnusableJWT(s *Source, bundles *jwtbundle.Set) {
 				dropped++
 			}
 		}
-		tellUnusable(s, b.TrustDomain().Name(), dropped)
+		logUnusable(s, b.TrustDomain().Name(), dropped)
 	}
 }
 
-func tellUnusable(s *Source, trustDomain string, dropped int) {
+func logUnusable(s *Source, trustDomain string, dropped int) {
 	if dropped == 0 {
 		return
 	}
 	s.metrics.unusable.Add(float64(dropped))
-	log := s.log.Sample(s.tellSeldom)
+	log := s.log.Sample(s.unusableSampler)
 	log.Warn().Str("trust_domain", trustDomain).Int("authorities", dropped).Int("most_bits", identity.MaxRSABits).
 		Msg("authorities of a trust bundle are left out, since their RSA keys are too long: have that trust domain use shorter ones")
 }

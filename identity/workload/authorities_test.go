@@ -1,16 +1,12 @@
 package workload_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"math/big"
 	"net/url"
 	"testing"
-	"time"
 
 	"github.com/spiffe/go-spiffe/v2/bundle/spiffebundle"
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -18,6 +14,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/identity/workload"
+	"github.com/argomesh/argomesh/test/kit/certkit"
 )
 
 // modulus is an RSA key of so many bits, of which nobody has to know the factors: what costs time is done before
@@ -30,25 +27,10 @@ func modulus(bits int) *rsa.PublicKey {
 // rootWith is a root of a trust domain with a key.
 func rootWith(t *testing.T, td spiffeid.TrustDomain, public any) *x509.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	year := time.Now().Add(365 * 24 * time.Hour)
-	signer := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "signer"}, NotAfter: year}
 	// Who signed it does not matter to who believes it.
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "root"}, NotAfter: year, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, URIs: []*url.URL{td.ID().URL()},
-	}, signer, public, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return root
+	return certkit.New(t, x509.Certificate{Subject: pkix.Name{CommonName: "signer"}}).SignKey(t, x509.Certificate{
+		Subject: pkix.Name{CommonName: "root"}, IsCA: true, KeyUsage: x509.KeyUsageCertSign, URIs: []*url.URL{td.ID().URL()},
+	}, public)
 }
 
 // A partner chooses its authorities, and anyone can have signatures checked with them: none is held that costs more

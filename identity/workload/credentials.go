@@ -105,7 +105,7 @@ func PeerFromContext(ctx context.Context) (identity.Peer, error) {
 	}
 	info, ok := p.AuthInfo.(authInfo)
 	if !ok {
-		return identity.Peer{}, fmt.Errorf("connection carries no x.509-svid: %w", identity.ErrUnauthenticated)
+		return identity.Peer{}, fmt.Errorf("connection carries no X.509-SVID: %w", identity.ErrUnauthenticated)
 	}
 	md, _ := metadata.FromIncomingContext(ctx)
 	for _, key := range []string{authorizationKey, forwardedKey} {

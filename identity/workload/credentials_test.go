@@ -73,14 +73,7 @@ func TestPeerFromContext(t *testing.T) {
 		}
 		plain, health := grpc.NewServer(), &healthService{}
 		grpc_health_v1.RegisterHealthServer(plain, health)
-		done := make(chan error, 1)
-		go func() { done <- plain.Serve(l) }()
-		t.Cleanup(func() {
-			plain.Stop()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		})
+		kit.Serve(t, plain, l)
 		if err := call(t, plaintextClient(t, l.Addr().String())); err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +206,7 @@ func TestRefusals(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			before, _ := p.hub.metric(t, "argomesh_identity_handshake_failures_total", tc.reason)
-			logged := len(p.server.log.Find("reason", tc.reason))
+			logged := p.server.log.Count()
 			err := tc.attack(t)
 			if err == nil {
 				t.Fatal("it was let in")
@@ -223,27 +216,15 @@ func TestRefusals(t *testing.T) {
 					t.Errorf("the peer learns %q: %v", secret, err)
 				}
 			}
-			deadline := time.After(patience)
-			for {
-				all, changed := p.server.log.Lines()
-				if lines := p.server.log.Find("reason", tc.reason); len(lines) > logged {
-					line := lines[logged]
-					if host, _, err := net.SplitHostPort(line["peer"].(string)); err != nil || host != "127.0.0.1" {
-						t.Errorf("log names peer %v", line["peer"])
-					}
-					if !tc.id.IsZero() && line["spiffe_id"] != tc.id.String() {
-						t.Errorf("log names %v, want %s", line["spiffe_id"], tc.id)
-					}
-					if line["message"] != "handshake refused" || line["error"] == "" {
-						t.Errorf("log line %v", line)
-					}
-					break
-				}
-				select {
-				case <-changed:
-				case <-deadline:
-					t.Fatalf("no log line with reason %q; there are %v", tc.reason, all)
-				}
+			line := p.server.log.WaitAfter(t, logged, "reason", tc.reason)
+			if host, _, err := net.SplitHostPort(line["peer"].(string)); err != nil || host != "127.0.0.1" {
+				t.Errorf("log names peer %v", line["peer"])
+			}
+			if !tc.id.IsZero() && line["spiffe_id"] != tc.id.String() {
+				t.Errorf("log names %v, want %s", line["spiffe_id"], tc.id)
+			}
+			if line["message"] != "handshake refused" || line["error"] == "" {
+				t.Errorf("log line %v", line)
 			}
 			if after, _ := p.hub.metric(t, "argomesh_identity_handshake_failures_total", tc.reason); after <= before {
 				t.Errorf("failures_total{%s} is %v after %v", tc.reason, after, before)
@@ -303,7 +284,7 @@ func sendBytes(t *testing.T, address, data string) error {
 // one that does not may send a TLS alert, then closes.
 func readRefusal(t *testing.T, conn net.Conn) error {
 	t.Helper()
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(kit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 9)
@@ -332,16 +313,10 @@ func TestFloodIsLoggedWithinLimits(t *testing.T) {
 	}
 	p.server.log.Wait(t, "reason", "no_certificate")
 	// A peer hears of a refusal before it is counted, and the last is logged no more.
-	deadline, poll := time.After(patience), time.NewTicker(10*time.Millisecond)
-	defer poll.Stop()
-	for counted := -1.0; counted != attempts; {
-		select {
-		case <-poll.C:
-			counted, _ = p.hub.metric(t, "argomesh_identity_handshake_failures_total", "garbage")
-		case <-deadline:
-			t.Fatalf("counted %v failures, want %d", counted, attempts)
-		}
-	}
+	kit.Eventually(t, "every attempt to be counted", func() bool {
+		counted, _ := p.hub.metric(t, "argomesh_identity_handshake_failures_total", "garbage")
+		return counted == attempts
+	})
 	if lines := p.server.log.Find("reason", "garbage"); len(lines) < 20 || len(lines) > attempts/2 {
 		t.Errorf("%d lines were logged, want the first 20 and few more", len(lines))
 	}
@@ -435,7 +410,7 @@ func TestRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	leaves := map[string]bool{}
-	deadline := time.After(patience)
+	deadline := time.After(kit.Patience)
 	for {
 		hub, agent := p.hub.Updated(), p.edge.Updated()
 		if err := call(t, p.edge.dial(t, p.server.address, principal)); err != nil {

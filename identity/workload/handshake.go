@@ -163,7 +163,7 @@ func (f *failureLog) record(conn net.Conn, err error) {
 	event.Msg("handshake refused")
 }
 
-// allow tells whether a failure for this reason may be logged now, and how many
+// allow reports whether a failure for this reason may be logged now, and how many
 // were not since the last.
 func (f *failureLog) allow(why reason) (suppressed int, ok bool) {
 	f.mu.Lock()

@@ -26,10 +26,6 @@ var (
 	edge      = spiffeid.RequireFromString("spiffe://hub.test/argomesh/agent/edge-1")
 )
 
-// patience is how long a test waits for something that comes soon when all is
-// well.
-const patience = 30 * time.Second
-
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "wl")
@@ -58,9 +54,7 @@ func newAPI(t *testing.T, cfg devworkload.Config) *api {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &api{Server: server, t: t, path: filepath.Join(shortDir(t), "s"), stop: func() {}}
-	t.Cleanup(func() { a.stop() })
-	return a
+	return &api{Server: server, t: t, path: filepath.Join(shortDir(t), "s"), stop: func() {}}
 }
 
 func (a *api) socket() string { return "unix://" + a.path }
@@ -72,15 +66,7 @@ func (a *api) start() *api {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx, l) }()
-	a.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			a.t.Errorf("workload api: %v", err)
-		}
-	})
+	a.stop = kit.Background(a.t, func(ctx context.Context) error { return a.Run(ctx, l) })
 	return a
 }
 
@@ -109,20 +95,7 @@ func run(t *testing.T, cfg workload.Config) *testSource {
 		t.Fatal(err)
 	}
 	s.Source = source
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- source.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		select {
-		case err := <-done:
-			if err != nil {
-				t.Errorf("Run() = %v", err)
-			}
-		case <-time.After(patience):
-			t.Error("Run() does not return")
-		}
-	})
+	kit.Background(t, source.Run)
 	return s
 }
 
@@ -139,7 +112,7 @@ func ready(t *testing.T, cfg workload.Config) *testSource {
 // waitFor returns when holds does, looking at each change of the source.
 func (s *testSource) waitFor(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(kit.Patience)
 	for {
 		updated := s.Updated()
 		if holds() {
@@ -229,14 +202,7 @@ func serve(t *testing.T, source *testSource) *server {
 	s := &server{address: l.Addr().String(), health: &healthService{}, log: kit.NewLog(), source: source}
 	srv := grpc.NewServer(grpc.Creds(source.ServerCredentials(s.log.Logger())))
 	grpc_health_v1.RegisterHealthServer(srv, s.health)
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(l) }()
-	t.Cleanup(func() {
-		srv.Stop()
-		if err := <-done; err != nil {
-			t.Errorf("Serve() = %v", err)
-		}
-	})
+	kit.Serve(t, srv, l)
 	return s
 }
 

@@ -96,7 +96,7 @@ func (s *Source) PeerOfToken(token string) (identity.Peer, error) {
 func (s *Source) VerifyToken(token string, audiences ...string) (identity.Peer, error) {
 	svid, err := s.verify(token, audiences)
 	if err != nil {
-		return identity.Peer{}, fmt.Errorf("jwt-svid: %w: %w", err, identity.ErrUnauthenticated)
+		return identity.Peer{}, fmt.Errorf("JWT-SVID: %w: %w", err, identity.ErrUnauthenticated)
 	}
 	return identity.Peer{ID: svid.ID, NotAfter: svid.Expiry, Method: identity.MethodJWT}, nil
 }
@@ -146,29 +146,29 @@ type jwtWatcher struct{ source *Source }
 // OnJWTBundlesUpdate takes over a whole new state.
 func (w jwtWatcher) OnJWTBundlesUpdate(next *jwtbundle.Set) {
 	withoutUnusableJWT(w.source, next)
-	w.source.holdJWT(next, true)
+	w.source.setJWTBundles(next, true)
 }
 
-// OnJWTBundlesWatchError notes why there is no news. As with the rest, only the
+// OnJWTBundlesWatchError logs why there is no news. As with the rest, only the
 // answer that this process has no identity takes anything away.
 func (w jwtWatcher) OnJWTBundlesWatchError(err error) {
 	switch status.Code(err) {
 	case codes.Canceled:
 	case codes.PermissionDenied:
-		w.source.holdJWT(jwtbundle.NewSet(), false)
+		w.source.setJWTBundles(jwtbundle.NewSet(), false)
 	case codes.Unimplemented: // there will be none
-		w.source.jwtTold.Store(true)
+		w.source.jwtKnown.Store(true)
 		w.source.notify()
 	default:
-		w.source.log.Debug().Err(err).Str("socket", w.source.socket).Msg("cannot fetch jwt bundles")
+		w.source.log.Debug().Err(err).Str("socket", w.source.socket).Msg("cannot fetch JWT bundles")
 	}
 }
 
-// holdJWT takes over a whole new state; told says that it is the Workload API's word for
+// setJWTBundles takes over a whole new state; known says that it is the Workload API's answer for
 // this identity.
-func (s *Source) holdJWT(next *jwtbundle.Set, told bool) {
+func (s *Source) setJWTBundles(next *jwtbundle.Set, known bool) {
 	before := s.jwtBundles.Swap(next)
-	s.jwtTold.Store(told)
+	s.jwtKnown.Store(known)
 	s.metrics.jwtBundles.Set(float64(next.Len()))
 	if !slices.EqualFunc(before.Bundles(), next.Bundles(), (*jwtbundle.Bundle).Equal) {
 		s.metrics.jwtBundleUpdates.Inc()

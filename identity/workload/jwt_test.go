@@ -2,9 +2,7 @@ package workload_test
 
 import (
 	"context"
-	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/rand"
 	"errors"
 	"net"
 	"path/filepath"
@@ -28,6 +26,7 @@ import (
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/test/heap"
 	"github.com/argomesh/argomesh/test/kit"
+	"github.com/argomesh/argomesh/test/kit/certkit"
 )
 
 var foreignDomain = spiffeid.RequireTrustDomainFromString("foreign.test")
@@ -53,14 +52,7 @@ func callable(t *testing.T, l net.Listener, creds credentials.TransportCredentia
 	c := &callee{authenticate: authenticate, peers: make(chan identity.Peer, 16), errs: make(chan error, 16)}
 	srv := grpc.NewServer(grpc.Creds(creds))
 	grpc_health_v1.RegisterHealthServer(srv, c)
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(l) }()
-	t.Cleanup(func() {
-		srv.Stop()
-		if err := <-done; err != nil {
-			t.Errorf("Serve() = %v", err)
-		}
-	})
+	kit.Serve(t, srv, l)
 	return c
 }
 
@@ -139,10 +131,7 @@ func TestVerifyToken(t *testing.T) {
 	foreignAPI := newAPI(t, devworkload.Config{TrustDomain: foreignDomain, Entries: entries(foreignEdge)}).start()
 	foreign := ready(t, workload.Config{Socket: foreignAPI.socket()})
 
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := certkit.Key(t, elliptic.P256())
 	parsed, err := jwt.ParseSigned(good, []jose.SignatureAlgorithm{jose.ES256})
 	if err != nil {
 		t.Fatal(err)
@@ -489,7 +478,7 @@ func TestWhile(t *testing.T) {
 	}
 	select {
 	case <-held.Done():
-	case <-time.After(patience):
+	case <-time.After(kit.Patience):
 		t.Fatal("While() does not end")
 	}
 	if took := time.Since(since); took < time.Second || !errors.Is(context.Cause(held), workload.ErrWithdrawn) {
@@ -551,20 +540,12 @@ func FuzzVerifyToken(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 2)
-	go func() { done <- ca.Run(ctx, l) }()
+	kit.Background(f, func(ctx context.Context) error { return ca.Run(ctx, l) })
 	s, err := workload.New(workload.Config{Socket: "unix://" + path, SPIFFEID: principal, JWTBundles: true, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		f.Fatal(err)
 	}
-	go func() { done <- s.Run(ctx) }()
-	f.Cleanup(func() {
-		cancel()
-		if err := errors.Join(<-done, <-done); err != nil {
-			f.Error(err)
-		}
-	})
+	kit.Background(f, s.Run)
 	for {
 		updated := s.Updated()
 		if _, err := s.GetJWTBundleForTrustDomain(domain); err == nil && s.Ready() == nil {

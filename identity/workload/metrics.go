@@ -25,6 +25,7 @@ type metrics struct {
 	tokenNotAfter     *prometheus.GaugeVec
 	handshakeFailures *prometheus.CounterVec
 	unusable          prometheus.Counter
+	longBundles       prometheus.Counter
 }
 
 // newMetrics registers them with r.
@@ -78,6 +79,10 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "argomesh_identity_unusable_authorities_total",
 			Help: "Authorities of trust bundles that were left out, since their keys are too long to be computed with.",
 		}),
+		longBundles: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "argomesh_identity_long_bundles_total",
+			Help: "Trust bundles of other trust domains that were left out, since they have more bytes than one may.",
+		}),
 	}
 	if err := m.register(r); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
@@ -97,7 +102,7 @@ func (m *metrics) register(r prometheus.Registerer) error {
 	for _, c := range []prometheus.Collector{
 		m.svidNotAfter, m.apiUp, m.svidUpdates, m.bundles, m.bundleUpdates, m.bundleNotAfter,
 		m.jwtBundles, m.jwtBundleUpdates, m.tokens, m.tokenNotAfter, m.handshakeFailures,
-		m.unusable,
+		m.unusable, m.longBundles,
 	} {
 		problems = append(problems, r.Register(c))
 	}

@@ -23,17 +23,17 @@ func pick(svids []*x509svid.SVID, id spiffeid.ID, hint string) (*x509svid.SVID, 
 	case len(chosen) == 1:
 		return chosen[0], nil
 	case len(svids) == 0:
-		return nil, errors.New("the workload api offers no svid")
+		return nil, errors.New("the Workload API offers no SVID")
 	case len(chosen) == 0:
 		return nil,
-			fmt.Errorf("the workload api offers no svid with %s, it offers %s: register the identity or correct the setting",
+			fmt.Errorf("the Workload API offers no SVID with %s, it offers %s: register the identity or correct the setting",
 				wanted(id, hint), offered(svids))
 	case id.IsZero() && hint == "":
-		return nil, fmt.Errorf("the workload api offers %d svids: choose one by identity.spiffe_id or identity.hint: %s",
+		return nil, fmt.Errorf("the Workload API offers %d SVIDs: choose one by identity.spiffe_id or identity.hint: %s",
 			len(svids), offered(svids))
 	}
 	return nil,
-		fmt.Errorf("the workload api offers %d svids with %s: set identity.spiffe_id and identity.hint so that one is left: %s",
+		fmt.Errorf("the Workload API offers %d SVIDs with %s: set identity.spiffe_id and identity.hint so that one is left: %s",
 			len(chosen), wanted(id, hint), offered(chosen))
 }
 

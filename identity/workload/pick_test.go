@@ -25,12 +25,12 @@ func TestPick(t *testing.T) {
 		"by id":                          {offer: []*x509svid.SVID{a, b}, id: b.ID, want: b},
 		"by hint":                        {offer: []*x509svid.SVID{a, b}, hint: "stream", want: b},
 		"by both":                        {offer: []*x509svid.SVID{a, b, b2}, id: b.ID, hint: "web", want: b2},
-		"none offered":                   {says: []string{"no svid"}},
-		"several and no choice":          {offer: []*x509svid.SVID{a, b}, says: []string{"2 svids", "identity.spiffe_id", "identity.hint", a.ID.String(), b.ID.String(), `hint "stream"`}},
+		"none offered":                   {says: []string{"no SVID"}},
+		"several and no choice":          {offer: []*x509svid.SVID{a, b}, says: []string{"2 SVIDs", "identity.spiffe_id", "identity.hint", a.ID.String(), b.ID.String(), `hint "stream"`}},
 		"another id than the only one":   {offer: []*x509svid.SVID{a}, id: c, says: []string{"identity.spiffe_id " + c.String(), a.ID.String()}},
 		"an unknown hint":                {offer: []*x509svid.SVID{a, b}, hint: "x", says: []string{`identity.hint "x"`, a.ID.String(), b.ID.String()}},
 		"the id, but another hint":       {offer: []*x509svid.SVID{a, b}, id: a.ID, hint: "stream", says: []string{a.ID.String(), `"stream"`}},
-		"one id under two hints":         {offer: []*x509svid.SVID{b, b2}, id: b.ID, says: []string{"2 svids", "identity.hint"}},
+		"one id under two hints":         {offer: []*x509svid.SVID{b, b2}, id: b.ID, says: []string{"2 SVIDs", "identity.hint"}},
 		"the same path in another trust": {offer: []*x509svid.SVID{a}, id: spiffeid.RequireFromString("spiffe://other/a"), says: []string{"spiffe://other/a"}},
 	}
 	for name, tc := range tests {

@@ -29,16 +29,16 @@ const (
 
 // advice says in one sentence what is wrong and what helps.
 var advice = map[problem]string{
-	problemStarting:    "waiting for the first answer of the workload api",
-	problemAbsent:      "no workload api at the socket: start the spire agent or set identity.socket",
-	problemNoListener:  "nothing listens on the workload api socket: start the spire agent or set identity.socket",
-	problemForbidden:   "may not open the workload api socket: correct its mode or owner, or set identity.socket",
-	problemUnreachable: "cannot reach the workload api: check the spire agent and identity.socket",
-	problemNoAnswer:    "the workload api does not answer: check the spire agent and its log",
-	problemNoIdentity:  "the workload api issues no identity to this process: register it with spire",
-	problemNotWorkload: "the server on the socket is not a workload api: correct identity.socket",
-	problemUnreadable:  "the workload api sent svids that cannot be read: check the spire agent's log",
-	problemNoChoice:    "no svid could be chosen",
+	problemStarting:    "waiting for the first answer of the Workload API",
+	problemAbsent:      "no Workload API at the socket: start the SPIRE agent or set identity.socket",
+	problemNoListener:  "nothing listens on the Workload API socket: start the SPIRE agent or set identity.socket",
+	problemForbidden:   "may not open the Workload API socket: correct its mode or owner, or set identity.socket",
+	problemUnreachable: "cannot reach the Workload API: check the SPIRE agent and identity.socket",
+	problemNoAnswer:    "the Workload API does not answer: check the SPIRE agent and its log",
+	problemNoIdentity:  "the Workload API issues no identity to this process: register it with SPIRE",
+	problemNotWorkload: "the server on the socket is not a Workload API: correct identity.socket",
+	problemUnreadable:  "the Workload API sent SVIDs that cannot be read: check the SPIRE agent's log",
+	problemNoChoice:    "no SVID could be chosen",
 }
 
 // describe makes an error of p that names the socket.

@@ -2,16 +2,25 @@ package workload_test
 
 import (
 	"bytes"
+	"crypto/elliptic"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"net"
+	"net/url"
 	"path/filepath"
 	"testing"
 
+	pb "github.com/spiffe/go-spiffe/v2/proto/spiffe/workload"
+	"github.com/spiffe/go-spiffe/v2/spiffeid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/argomesh/argomesh/identity/workload"
 	"github.com/argomesh/argomesh/stream/protolimit"
 	"github.com/argomesh/argomesh/test/heap"
+	"github.com/argomesh/argomesh/test/kit"
+	"github.com/argomesh/argomesh/test/kit/certkit"
 )
 
 // raw sends bytes as they are, and reads nothing.
@@ -42,14 +51,7 @@ func answering(t *testing.T, answer []byte) string {
 		<-stream.Context().Done()
 		return stream.Context().Err()
 	}))
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(l) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-done; err != nil {
-			t.Errorf("Serve() = %v", err)
-		}
-	})
+	kit.Serve(t, server, l)
 	return "unix://" + path
 }
 
@@ -85,4 +87,54 @@ func bundles(size int) []byte {
 		b = append(b, 0x1a, 5, 0x0a, 3, byte(i)&0x7f, byte(i>>7)&0x7f, byte(i>>14)&0x7f)
 	}
 	return b
+}
+
+// withNames is a root of a partner with as many one-letter names as take so many bytes.
+func withNames(t *testing.T, td spiffeid.TrustDomain, size int) *x509.Certificate {
+	t.Helper()
+	names := []*url.URL{td.ID().URL()}
+	for range (size - 1000) / 5 {
+		names = append(names, &url.URL{Path: "/ab"})
+	}
+	root := certkit.New(t, x509.Certificate{
+		Subject: pkix.Name{CommonName: "root"}, IsCA: true, KeyUsage: x509.KeyUsageCertSign, URIs: names,
+	})
+	return root.Certificate
+}
+
+// A certificate takes far more than its bytes once it is read, and a partner chooses its roots: those of one that
+// has too many bytes are not read, and all others hold.
+func TestLongBundlesOfPartners(t *testing.T) {
+	const most = 64 << 20
+	long, usual := spiffeid.RequireTrustDomainFromString("long.test"), spiffeid.RequireTrustDomainFromString("usual.test")
+	own := certkit.NewRoot(t, domain, elliptic.P256())
+	svid := own.SVID(t, principal)
+	chain, key, err := svid.MarshalRaw()
+	if err != nil {
+		t.Fatal(err)
+	}
+	giant := withNames(t, long, 2<<20)
+	answer, err := proto.Marshal(&pb.X509SVIDResponse{
+		Svids: []*pb.X509SVID{{SpiffeId: principal.String(), X509Svid: chain, X509SvidKey: key, Bundle: own.Certificate.Raw}},
+		FederatedBundles: map[string][]byte{
+			long.IDString(): giant.Raw, usual.IDString(): certkit.NewRoot(t, usual, elliptic.P256()).Certificate.Raw,
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := answering(t, answer)
+	var s *testSource
+	if took := heap.Of(func() { s = ready(t, workload.Config{Socket: socket}) }); took > most {
+		t.Errorf("%d bytes take %d of heap", len(answer), took)
+	}
+	for td, held := range map[spiffeid.TrustDomain]bool{long: false, usual: true, domain: true} {
+		if _, err := s.GetX509BundleForTrustDomain(td); (err == nil) != held {
+			t.Errorf("the bundle of %s is held: %v, want %t", td, err, held)
+		}
+	}
+	if n, _ := s.metric(t, "argomesh_identity_long_bundles_total", ""); n != 1 {
+		t.Errorf("%v bundles are counted, want 1", n)
+	}
+	s.log.Wait(t, "trust_domain", "long.test")
 }

@@ -38,7 +38,7 @@ import (
 
 var (
 	// ErrNotReady says that this process holds no X.509-SVID that is valid now.
-	ErrNotReady = errors.New("no valid svid")
+	ErrNotReady = errors.New("no valid SVID")
 	// ErrNoBundle says that the Workload API gave no bundle for a trust domain,
 	// so no one in it can be trusted.
 	ErrNoBundle = errors.New("no bundle for the trust domain")
@@ -76,21 +76,21 @@ type Source struct {
 	needsJWT bool
 	metrics  *metrics
 	log      zerolog.Logger
-	// tellSeldom bounds what a partner can write to our log.
-	tellSeldom zerolog.Sampler
+	// unusableSampler bounds what a partner can write to our log.
+	unusableSampler zerolog.Sampler
 
 	// client is there while Run runs.
 	client atomic.Pointer[workloadapi.Client]
 	// jwtBundles is never nil, and replaced as a whole.
 	jwtBundles atomic.Pointer[jwtbundle.Set]
-	// jwtTold says that the Workload API has told of them, or that it has none to tell.
-	jwtTold atomic.Bool
+	// jwtKnown says that the Workload API has sent them, or that it has none to send.
+	jwtKnown atomic.Bool
 
 	// current is replaced as a whole, by the watcher of Run and under its lock.
 	current atomic.Pointer[current]
 
 	mu sync.Mutex
-	// updated is closed, and replaced, when held changes; guarded by mu.
+	// updated is closed, and replaced, when current changes; guarded by mu.
 	updated notify.Broadcast
 }
 
@@ -127,14 +127,14 @@ func New(cfg Config) (*Source, error) {
 		return nil, fmt.Errorf("workload: %w", err)
 	}
 	s := &Source{
-		socket:     cfg.Socket,
-		endpoint:   at,
-		id:         cfg.SPIFFEID,
-		hint:       cfg.Hint,
-		needsJWT:   cfg.JWTBundles,
-		metrics:    m,
-		log:        cfg.Log,
-		tellSeldom: &zerolog.BurstSampler{Burst: 5, Period: time.Minute},
+		socket:          cfg.Socket,
+		endpoint:        at,
+		id:              cfg.SPIFFEID,
+		hint:            cfg.Hint,
+		needsJWT:        cfg.JWTBundles,
+		metrics:         m,
+		log:             cfg.Log,
+		unusableSampler: &zerolog.BurstSampler{Burst: 5, Period: time.Minute},
 	}
 	s.jwtBundles.Store(jwtbundle.NewSet())
 	s.current.Store(&current{bundles: x509bundle.NewSet(), problem: s.describe(problemStarting, nil)})
@@ -157,7 +157,7 @@ func (s *Source) Degraded() error {
 		return problem
 	}
 	if s.needsJWT && s.jwtBundles.Load().Len() == 0 {
-		return errors.New("the workload api gave no jwt bundles, so no jwt-svid can be verified")
+		return errors.New("the Workload API gave no JWT bundles, so no JWT-SVID can be verified")
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ func (s *Source) Degraded() error {
 func (s *Source) Withdrawn() time.Time { return s.current.Load().withdrawn }
 
 // ErrWithdrawn is the cause for which a context of [Source.While] ends.
-var ErrWithdrawn = errors.New("the workload api has withdrawn our identity")
+var ErrWithdrawn = errors.New("the Workload API has withdrawn our identity")
 
 // While returns a context that ends with ctx, and with cause [ErrWithdrawn] when the
 // identity has been withdrawn for the time of grace. The caller calls the function when the
@@ -208,8 +208,8 @@ func (s *Source) WaitReady(ctx context.Context) error {
 	for {
 		updated := s.Updated() // before looking, so that nothing is missed
 		err := s.Ready()
-		if err == nil && s.needsJWT && !s.jwtTold.Load() {
-			err = errors.New("the workload api has not said which jwt bundles there are")
+		if err == nil && s.needsJWT && !s.jwtKnown.Load() {
+			err = errors.New("the Workload API has not said which JWT bundles there are")
 		}
 		if err == nil {
 			return nil
@@ -257,10 +257,10 @@ func (s *Source) GetX509SVID() (*x509svid.SVID, error) {
 	var problem error
 	switch {
 	case now.After(leaf.NotAfter):
-		problem = fmt.Errorf("svid of %s expired at %s and the workload api gave no new one",
+		problem = fmt.Errorf("SVID of %s expired at %s and the Workload API gave no new one",
 			held.svid.ID, leaf.NotAfter.Format(time.RFC3339))
 	case now.Before(leaf.NotBefore):
-		problem = fmt.Errorf("svid of %s is valid from %s only: check the clock",
+		problem = fmt.Errorf("SVID of %s is valid from %s only: check the clock",
 			held.svid.ID, leaf.NotBefore.Format(time.RFC3339))
 	default:
 		return held.svid, nil
@@ -269,6 +269,20 @@ func (s *Source) GetX509SVID() (*x509svid.SVID, error) {
 		problem = fmt.Errorf("%w: %w", problem, held.problem)
 	}
 	return nil, fmt.Errorf("%w: %w", ErrNotReady, problem)
+}
+
+// Held returns the X.509-SVID that this process has or had last, which may be over, and all bundles; of JWT
+// nil where none are needed, or none were told of yet. The caller changes nothing of it.
+func (s *Source) Held() (*workloadapi.X509Context, *jwtbundle.Set) {
+	held := s.current.Load()
+	x := &workloadapi.X509Context{Bundles: held.bundles}
+	if held.svid != nil {
+		x.SVIDs = []*x509svid.SVID{held.svid}
+	}
+	if !s.needsJWT || !s.jwtKnown.Load() {
+		return x, nil
+	}
+	return x, s.jwtBundles.Load()
 }
 
 // GetX509BundleForTrustDomain returns the roots that speak for td now. The error
@@ -295,5 +309,5 @@ func (s *Source) set(next *current) {
 func (s *Source) notify() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.updated.Tell()
+	s.updated.Notify()
 }

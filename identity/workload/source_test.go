@@ -24,7 +24,7 @@ func TestSourceStartsBeforeTheSocket(t *testing.T) {
 	a := newAPI(t, devworkload.Config{Entries: entries(principal)})
 	s := run(t, workload.Config{Socket: a.socket()})
 
-	s.waitFor(t, "the absence to be noticed", func() bool { return strings.Contains(s.Ready().Error(), "no workload api at the socket") })
+	s.waitFor(t, "the absence to be noticed", func() bool { return strings.Contains(s.Ready().Error(), "no Workload API at the socket") })
 	err := s.Ready()
 	if !errors.Is(err, workload.ErrNotReady) || !strings.Contains(err.Error(), a.socket()) || !strings.Contains(err.Error(), "identity.socket") {
 		t.Errorf("Ready() = %v, want ErrNotReady that names the socket and the key", err)
@@ -48,7 +48,7 @@ func TestSourceStartsBeforeTheSocket(t *testing.T) {
 		<-updated
 	}
 	warnings := s.log.Find("level", "warn")
-	if len(warnings) != 1 || !strings.Contains(warnings[0]["message"].(string), "start the spire agent or set identity.socket") ||
+	if len(warnings) != 1 || !strings.Contains(warnings[0]["message"].(string), "start the SPIRE agent or set identity.socket") ||
 		warnings[0]["socket"] != a.socket() {
 		t.Errorf("several attempts log %v, want one warning with socket and cure", warnings)
 	}
@@ -66,7 +66,7 @@ func TestSourceStartsBeforeTheSocket(t *testing.T) {
 	if err := s.Degraded(); err != nil {
 		t.Errorf("Degraded() = %v", err)
 	}
-	if got := s.log.Find("message", "svid received"); len(got) != 1 || got[0]["level"] != "info" || got[0]["spiffe_id"] != principal.String() {
+	if got := s.log.Find("message", "SVID received"); len(got) != 1 || got[0]["level"] != "info" || got[0]["spiffe_id"] != principal.String() {
 		t.Errorf("log of the first svid: %v", got)
 	}
 }
@@ -85,7 +85,7 @@ func TestSourceSaysWhatIsWrongWithTheSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := run(t, workload.Config{Socket: "unix://" + path})
-		s.waitFor(t, "its message", func() bool { return strings.Contains(s.Ready().Error(), "nothing listens on the workload api socket") })
+		s.waitFor(t, "its message", func() bool { return strings.Contains(s.Ready().Error(), "nothing listens on the Workload API socket") })
 	})
 	t.Run("it may not be opened", func(t *testing.T) {
 		if os.Getuid() == 0 {
@@ -105,17 +105,10 @@ func TestSourceSaysWhatIsWrongWithTheSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 		other := grpc.NewServer()
-		done := make(chan error, 1)
-		go func() { done <- other.Serve(l) }()
-		t.Cleanup(func() {
-			other.Stop()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		})
+		kit.Serve(t, other, l)
 		s := run(t, workload.Config{Socket: "unix://" + path})
 		s.waitFor(t, "its message", func() bool {
-			return strings.Contains(s.Ready().Error(), "the server on the socket is not a workload api")
+			return strings.Contains(s.Ready().Error(), "the server on the socket is not a Workload API")
 		})
 	})
 	t.Run("it accepts and says nothing", func(t *testing.T) {
@@ -126,7 +119,7 @@ func TestSourceSaysWhatIsWrongWithTheSocket(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = l.Close() })
 		s := run(t, workload.Config{Socket: "unix://" + path})
-		s.waitFor(t, "its message", func() bool { return strings.Contains(s.Ready().Error(), "the workload api does not answer") })
+		s.waitFor(t, "its message", func() bool { return strings.Contains(s.Ready().Error(), "the Workload API does not answer") })
 	})
 	t.Run("it speaks grpc and sends no svid", func(t *testing.T) {
 		path := dir + "/slow"
@@ -136,16 +129,9 @@ func TestSourceSaysWhatIsWrongWithTheSocket(t *testing.T) {
 		}
 		slow := grpc.NewServer()
 		workloadpb.RegisterSpiffeWorkloadAPIServer(slow, silentAPI{})
-		done := make(chan error, 1)
-		go func() { done <- slow.Serve(l) }()
-		t.Cleanup(func() {
-			slow.Stop()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		})
+		kit.Serve(t, slow, l)
 		s := run(t, workload.Config{Socket: "unix://" + path})
-		s.waitFor(t, "its message", func() bool { return strings.Contains(s.Ready().Error(), "the workload api does not answer") })
+		s.waitFor(t, "its message", func() bool { return strings.Contains(s.Ready().Error(), "the Workload API does not answer") })
 		if warnings := s.log.Find("level", "warn"); len(warnings) != 1 {
 			t.Errorf("log %v, want one warning", warnings)
 		}
@@ -174,7 +160,7 @@ func TestSourceChoosesAmongSeveral(t *testing.T) {
 			t.Errorf("Ready() = %v, want it to name %s", err, want)
 		}
 	}
-	if line := none.log.Wait(t, "message", "no svid could be chosen"); !strings.Contains(line["error"].(string), web.String()) {
+	if line := none.log.Wait(t, "message", "no SVID could be chosen"); !strings.Contains(line["error"].(string), web.String()) {
 		t.Errorf("log does not name what is offered: %v", line)
 	}
 
@@ -257,10 +243,10 @@ func TestSourceOutlivesTheWorkloadAPI(t *testing.T) {
 
 	s.waitFor(t, "the svid to expire", func() bool { return s.Ready() != nil })
 	if err := s.Ready(); !errors.Is(err, workload.ErrNotReady) || !strings.Contains(err.Error(), "expired at") ||
-		!strings.Contains(err.Error(), "no workload api at the socket") {
+		!strings.Contains(err.Error(), "no Workload API at the socket") {
 		t.Errorf("Ready() = %v", err)
 	}
-	s.log.Wait(t, "message", "svid expired")
+	s.log.Wait(t, "message", "SVID has expired")
 
 	begin := time.Now()
 	a.start()

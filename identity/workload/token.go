@@ -23,7 +23,7 @@ func (s *Source) FetchToken(ctx context.Context, audiences ...string) (*jwtsvid.
 	result := "ok"
 	if err != nil {
 		result = "failed"
-		err = fmt.Errorf("%w: jwt-svid: %w", ErrNotReady, err)
+		err = fmt.Errorf("%w: JWT-SVID: %w", ErrNotReady, err)
 	}
 	s.metrics.tokens.WithLabelValues(result).Inc()
 	return svid, err
@@ -53,7 +53,7 @@ func (s *Source) fetch(ctx context.Context, audiences []string) (*jwtsvid.SVID, 
 			return svid, nil
 		}
 	}
-	return nil, fmt.Errorf("the workload api gave none with %s", wanted(own.ID, s.hint))
+	return nil, fmt.Errorf("the Workload API gave none with %s", wanted(own.ID, s.hint))
 }
 
 // Token is a JWT-SVID of ours for the same audiences again and again. Its methods may

@@ -56,11 +56,11 @@ func (s *Source) Run(ctx context.Context) error {
 		workloadapi.WithBackoffStrategy(retry{}),
 		workloadapi.WithDialOptions(
 			grpc.WithContextDialer(dial),
-			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(protolimit.Codec{Heap: maxReplyHeap})),
+			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(replyCodec{protolimit.Codec{Heap: maxReplyHeap}, s})),
 			grpc.WithConnectParams(grpc.ConnectParams{Backoff: connect, MinConnectTimeout: greeting}),
 		))
 	if err != nil {
-		return fmt.Errorf("workload api %s: %w", s.socket, err)
+		return fmt.Errorf("the Workload API at %s: %w", s.socket, err)
 	}
 	defer func() { _ = client.Close() }() // nothing is lost with the connection
 
@@ -113,7 +113,7 @@ func (s *Source) watchClock(ctx context.Context, w *watcher) {
 			w.silent()
 		case <-expiry.C:
 			s.log.Warn().Stringer("spiffe_id", held.svid.ID).Str("socket", s.socket).
-				Msg("svid expired and the workload api gave no new one")
+				Msg("SVID has expired and the Workload API gave no new one")
 			s.notify()
 		}
 	}
@@ -261,5 +261,5 @@ func (w *watcher) resolved(svid, before *x509svid.SVID) {
 		event = w.source.log.Info()
 	}
 	w.reported = ""
-	event.Stringer("spiffe_id", svid.ID).Time("not_after", svid.Certificates[0].NotAfter).Msg("svid received")
+	event.Stringer("spiffe_id", svid.ID).Time("not_after", svid.Certificates[0].NotAfter).Msg("SVID received")
 }

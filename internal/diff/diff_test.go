@@ -84,7 +84,7 @@ func TestChanges(t *testing.T) {
 	if old := plan[4]; old.Have != (thing{"old", "1"}) || old.Want != (thing{}) {
 		t.Errorf("what goes is %+v", old)
 	}
-	if diff.Settled(plan) || !diff.Settled(plan[5:]) || !diff.Settled[thing](nil) {
+	if diff.IsNoOp(plan) || !diff.IsNoOp(plan[5:]) || !diff.IsNoOp[thing](nil) {
 		t.Error("a plan is settled when it keeps everything")
 	}
 }

@@ -98,7 +98,7 @@ func Sort[T any](plan []Change[T]) {
 	})
 }
 
-// Settled reports whether plan changes nothing.
-func Settled[T any](plan []Change[T]) bool {
+// IsNoOp reports whether plan changes nothing.
+func IsNoOp[T any](plan []Change[T]) bool {
 	return !slices.ContainsFunc(plan, func(c Change[T]) bool { return c.Action != Keep })
 }

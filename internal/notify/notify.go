@@ -13,7 +13,7 @@ type Broadcast struct {
 	next chan struct{} // nil while no one waits
 }
 
-// Next returns a channel that is closed by the next call of Tell.
+// Next returns a channel that is closed by the next call of Notify.
 func (b *Broadcast) Next() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -23,8 +23,8 @@ func (b *Broadcast) Next() <-chan struct{} {
 	return b.next
 }
 
-// Tell wakes all who have asked for the channel since it was called last.
-func (b *Broadcast) Tell() {
+// Notify wakes all who have asked for the channel since it was called last.
+func (b *Broadcast) Notify() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.next != nil {
@@ -39,8 +39,8 @@ type Signal chan struct{}
 // NewSignal returns one that was not told.
 func NewSignal() Signal { return make(Signal, 1) }
 
-// Tell leaves a value, if there is none. It does not block.
-func (s Signal) Tell() {
+// Notify leaves a value, if there is none. It does not block.
+func (s Signal) Notify() {
 	select {
 	case s <- struct{}{}:
 	default: // who waits is to look already

@@ -18,12 +18,12 @@ func told(c <-chan struct{}) bool {
 
 func TestBroadcast(t *testing.T) {
 	var b notify.Broadcast
-	b.Tell() // no one waits
+	b.Notify() // no one waits
 	first, second := b.Next(), b.Next()
 	if told(first) || told(second) {
 		t.Fatal("who asks after a change is told of it")
 	}
-	b.Tell()
+	b.Notify()
 	if !told(first) || !told(second) {
 		t.Error("not all who wait are told")
 	}
@@ -45,7 +45,7 @@ func TestBroadcastMissesNothing(t *testing.T) {
 				mu.Lock()
 				n++
 				mu.Unlock()
-				b.Tell()
+				b.Notify()
 			}
 		})
 		work.Go(func() {
@@ -75,8 +75,8 @@ func TestSignal(t *testing.T) {
 	if told(s) {
 		t.Error("a new one is told")
 	}
-	s.Tell()
-	s.Tell()
+	s.Notify()
+	s.Notify()
 	if !told(s) || told(s) {
 		t.Error("two calls leave not one value")
 	}

@@ -171,12 +171,12 @@ func Render(s mesh.Snapshot, cfg Config) ([]Object, error) {
 
 // hub is what is rendered for a hub, checked.
 type hub struct {
-	self   spiffeid.ID
-	reach  mesh.Reach
-	policy mesh.Policy
-	ender  mesh.TLSTerminator
-	cfg    Config
-	ports  []port
+	self       spiffeid.ID
+	reach      mesh.Reach
+	policy     mesh.Policy
+	terminator mesh.TLSTerminator
+	cfg        Config
+	ports      []port
 }
 
 func newHub(s mesh.Snapshot, cfg Config) (*hub, error) {
@@ -192,7 +192,10 @@ func newHub(s mesh.Snapshot, cfg Config) (*hub, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hub{self: s.Self, reach: *s.Reach, policy: policy, ender: mesh.EnderOf(stream.Exposure, stream.Method), cfg: cfg}
+	h := &hub{
+		self: s.Self, reach: *s.Reach, policy: policy, cfg: cfg,
+		terminator: mesh.TLSTerminatorOf(stream.Exposure, stream.Method),
+	}
 	if h.ports, err = h.allPorts(); err != nil {
 		return nil, err
 	}
@@ -201,12 +204,12 @@ func newHub(s mesh.Snapshot, cfg Config) (*hub, error) {
 
 // readsStream reports whether the proxy of the principal's pod reads the agents'
 // requests, and not bytes.
-func (h *hub) readsStream() bool { return h.ender != mesh.EnderPrincipal }
+func (h *hub) readsStream() bool { return h.terminator != mesh.TerminatorPrincipal }
 
 // inMesh reports whether what reaches the stream's port comes by the mesh's mutual TLS:
 // from the gateway, or from agents whose TLS the proxy of the pod ends.
 func (h *hub) inMesh() bool {
-	return h.reach.Stream.Exposure != mesh.ExposureDirect || h.ender == mesh.EnderPod
+	return h.reach.Stream.Exposure != mesh.ExposureDirect || h.terminator == mesh.TerminatorPod
 }
 
 // meta is the metadata of an object of the principal's namespace; suffix may be empty.

@@ -163,7 +163,7 @@ const (
 
 func shows(p mesh.StreamPort) certificate {
 	switch {
-	case mesh.EnderOf(p.Exposure, p.Method) != mesh.EnderGateway:
+	case mesh.TLSTerminatorOf(p.Exposure, p.Method) != mesh.TerminatorGateway:
 		return noCertificate
 	case p.Method == identity.MethodJWT:
 		return certificateOfSecret

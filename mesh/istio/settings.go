@@ -60,7 +60,7 @@ func SettingsFor(s mesh.Snapshot, cfg Config) (Settings, error) {
 		Injection:  injection(),
 	}
 	proxy := &meshapi.ProxyConfig{ProxyMetadata: map[string]string{"WORKLOAD_IDENTITY_SOCKET_FILE": socketFile}}
-	if h.ender == mesh.EnderPod {
+	if h.terminator == mesh.TerminatorPod {
 		// The principal takes an agent's authority from NotAfter of its certificate.
 		proxy.ProxyHeaders = &meshapi.ProxyConfig_ProxyHeaders{
 			ForwardedClientCert: meshapi.ForwardClientCertDetails_SANITIZE_SET,

@@ -31,14 +31,14 @@ func Kinds() map[string]schema.GroupVersionResource {
 	}
 }
 
-// Places are where [Render] puts objects, of whatever exposure and policy, and so where
+// Scopes are where [Render] puts objects, of whatever exposure and policy, and so where
 // what is left of another configuration may be: the principal's namespace and, if cfg
 // has a gateway, that of the gateway.
-func Places(cfg Config) []objects.Place {
-	var out []objects.Place
+func Scopes(cfg Config) []objects.Scope {
+	var out []objects.Scope
 	add := func(namespace string, kinds ...string) {
 		for _, kind := range kinds {
-			out = append(out, objects.Place{Kind: kind, Resource: Kinds()[kind], Namespace: namespace})
+			out = append(out, objects.Scope{Kind: kind, Resource: Kinds()[kind], Namespace: namespace})
 		}
 	}
 	add(cfg.Namespace, "AuthorizationPolicy", "PeerAuthentication", "DestinationRule", "Sidecar", "VirtualService")
@@ -65,7 +65,7 @@ var consequence = map[string]string{
 
 // Verify compares what a cluster has with what was rendered and returns one sentence for
 // each difference, in the order of the objects; none when all is as it should be. Have
-// holds at least all objects of [Places]; manager is the field manager by which the hub
+// holds at least all objects of [Scopes]; manager is the field manager by which the hub
 // applies, see [objects.Manager]. Objects that are not ours are differences only where
 // they change what ours mean.
 func Verify(want, have []*unstructured.Unstructured, manager string) []objects.Difference {

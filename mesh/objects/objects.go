@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Place is where objects of one kind are looked for.
-type Place struct {
+// Scope is where objects of one kind are.
+type Scope struct {
 	Kind     string
 	Resource schema.GroupVersionResource
 	// Namespace is empty for a kind without namespaces.

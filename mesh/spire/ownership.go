@@ -44,7 +44,7 @@ func Owner(entryID string) (identity.AgentName, bool) {
 	return name, err == nil
 }
 
-// Managers says which spire-controller-managers look after a server, by the entries
+// Managers knows which spire-controller-managers manage a server, by the entries
 // they made: those for pods. One that has made none yet, and one that makes no
 // entries for pods, does not show. The zero value knows none.
 type Managers struct {
@@ -55,8 +55,8 @@ type Managers struct {
 	prefixes map[string]struct{}
 }
 
-// Note looks at one entry of the server.
-func (m *Managers) Note(e Entry) {
+// Add takes account of one entry of the server.
+func (m *Managers) Add(e Entry) {
 	if _, ours := Owner(e.ID); ours || !slices.ContainsFunc(e.Selectors, isPodUID) {
 		return
 	}
@@ -71,12 +71,12 @@ func (m *Managers) Note(e Entry) {
 	m.prefixes[e.ID[:dot+1]] = struct{}{}
 }
 
-// isPodUID tells the selector that only spire-controller-manager writes, since it
-// names one pod of one moment.
+// isPodUID reports whether s is a selector that only spire-controller-manager writes, since
+// it names one pod of one moment.
 func isPodUID(s Selector) bool { return s.Type == "k8s" && strings.HasPrefix(s.Value, "pod-uid:") }
 
 // Present reports whether there is one at all. Whatever its prefix, it deletes
-// federation relationships that no object declares, unless it is told not to.
+// federation relationships that no object declares, unless it is configured not to.
 func (m *Managers) Present() bool { return m.everything || len(m.prefixes) > 0 }
 
 // Deletes reports whether one of them deletes an entry of ours with this ID.

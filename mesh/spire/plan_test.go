@@ -65,7 +65,7 @@ func TestManagers(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			var m spire.Managers
 			for _, e := range tt.entries {
-				m.Note(e)
+				m.Add(e)
 			}
 			if m.Present() != tt.present || m.Deletes(id) != tt.delete {
 				t.Errorf("Present() = %t, Deletes() = %t", m.Present(), m.Deletes(id))
@@ -124,7 +124,7 @@ func TestPlanEntriesOrder(t *testing.T) {
 	if diff := cmp.Diff([]string{"created", "deleted"}, got); diff != "" {
 		t.Errorf("a new one comes before the old one goes (-want +got):\n%s", diff)
 	}
-	if !diff.Settled(spire.PlanEntries(edge, have, have)) || diff.Settled(spire.PlanEntries(edge, want, have)) {
+	if !diff.IsNoOp(spire.PlanEntries(edge, have, have)) || diff.IsNoOp(spire.PlanEntries(edge, want, have)) {
 		t.Error("Settled() is wrong")
 	}
 	// The registration of another name keeps what is its own.

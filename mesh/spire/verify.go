@@ -11,14 +11,14 @@ import (
 	"github.com/argomesh/argomesh/mesh/objects"
 )
 
-// Places are where [HubObjects] has its objects.
-func Places() []objects.Place {
-	return []objects.Place{{Kind: ClusterSPIFFEIDKind, Resource: Resource(ClusterSPIFFEIDKind)}}
+// Scopes are where [HubObjects] has its objects.
+func Scopes() []objects.Scope {
+	return []objects.Scope{{Kind: ClusterSPIFFEIDKind, Resource: Resource(ClusterSPIFFEIDKind)}}
 }
 
 // Verify compares what a cluster has with what [HubObjects] returned, and returns one
 // sentence for each difference; none when all is as it should be. Have holds at least all
-// objects of [Places]; manager is the field manager by which the hub applies, see
+// objects of [Scopes]; manager is the field manager by which the hub applies, see
 // [objects.Manager]. Registrations of agents, by agentctl identity, are none of its
 // business.
 func Verify(want, have []*unstructured.Unstructured, manager string) []objects.Difference {

@@ -39,14 +39,14 @@ type streamState struct {
 	begun bool
 	// nonce and version are of the newest key set sent.
 	nonce, version string
-	taken          string // version, empty for none
+	acked          string // version, empty for none
 }
 
 func newAcknowledgements() acknowledgements {
 	return acknowledgements{streams: map[int64]*streamState{}}
 }
 
-// rendered says which keys a version of the key set has.
+// rendered records which keys a version of the key set has.
 func (a *acknowledgements) rendered(version string, keys []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -106,7 +106,7 @@ func (a *acknowledgements) sent(id int64, nonce, version string) {
 }
 
 // answered takes a request for the key set: an answer to what was sent, or the first
-// one, which names the version that Envoy has taken from an earlier stream.
+// one, which names the version that Envoy has acknowledged on an earlier stream.
 func (a *acknowledgements) answered(id int64, nonce string, accepted bool, initial string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -116,9 +116,9 @@ func (a *acknowledgements) answered(id int64, nonce string, accepted bool, initi
 	}
 	switch {
 	case initial != "":
-		state.taken = initial
+		state.acked = initial
 	case nonce != "" && nonce == state.nonce && accepted:
-		state.taken = state.version
+		state.acked = state.version
 	}
 	a.update()
 }
@@ -141,7 +141,7 @@ func (a *acknowledgements) update() {
 		}
 		var taken []string
 		for _, v := range a.versions {
-			if v.version == state.taken {
+			if v.version == state.acked {
 				taken = v.keys
 			}
 		}
@@ -155,7 +155,7 @@ func (a *acknowledgements) update() {
 		return
 	}
 	a.keys = keys
-	a.changed.Tell()
+	a.changed.Notify()
 }
 
 // keyIDs returns the IDs of the keys, sorted.

@@ -245,7 +245,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		server.Stop() // streams never end by themselves, so there is nothing to wait for
 		return nil
 	})
-	s.log.Info().Stringer("listener", l.Addr()).Msg("xds is being served")
+	s.log.Info().Stringer("listener", l.Addr()).Msg("xDS is being served")
 	return g.Wait()
 }
 
@@ -277,7 +277,7 @@ func (s *Server) OnDeltaStreamOpen(_ context.Context, id int64, _ string) error 
 	s.metrics.streams.Set(float64(n))
 	if !ok {
 		s.metrics.refused.WithLabelValues("limit").Inc()
-		s.log.Warn().Int("limit", s.maxStreams).Msg("envoy refused, since too many are connected")
+		s.log.Warn().Int("limit", s.maxStreams).Msg("Envoy refused, since too many are connected")
 		return status.Error(codes.ResourceExhausted, "too many Envoys are connected")
 	}
 	return nil
@@ -288,7 +288,7 @@ func (s *Server) OnDeltaStreamClosed(id int64, node *corev3.Node) {
 	n, known := s.acks.closed(id)
 	s.metrics.streams.Set(float64(n))
 	if known {
-		s.log.Info().Int64("connection", id).Str("node", node.GetId()).Msg("envoy disconnected")
+		s.log.Info().Int64("connection", id).Str("node", node.GetId()).Msg("Envoy disconnected")
 	}
 }
 
@@ -297,11 +297,11 @@ func (s *Server) OnStreamDeltaRequest(id int64, r *discoveryv3.DeltaDiscoveryReq
 	if !s.acks.begun(id) {
 		if node := r.GetNode().GetId(); node != s.nodeID {
 			s.metrics.refused.WithLabelValues("node").Inc()
-			s.log.Warn().Str("node", printable(node)).Msg("envoy refused, since it is another node's")
+			s.log.Warn().Str("node", printable(node)).Msg("Envoy refused, since it is of another node")
 			return status.Errorf(codes.PermissionDenied, "this server serves node %q only", s.nodeID)
 		}
 		s.acks.begin(id)
-		s.log.Info().Int64("connection", id).Msg("envoy connected")
+		s.log.Info().Int64("connection", id).Msg("Envoy connected")
 	}
 	name, served := typeNames[r.GetTypeUrl()]
 	if !served {
@@ -312,7 +312,7 @@ func (s *Server) OnStreamDeltaRequest(id int64, r *discoveryv3.DeltaDiscoveryReq
 	case r.GetErrorDetail() != nil:
 		s.metrics.answers.WithLabelValues(name, "rejected").Inc()
 		s.log.Error().Str("resource", name).Str("error", r.GetErrorDetail().GetMessage()).
-			Msg("envoy rejected an update and keeps what it had")
+			Msg("Envoy rejected an update and keeps what it had")
 	case r.GetResponseNonce() != "":
 		s.metrics.answers.WithLabelValues(name, "acknowledged").Inc()
 	}

@@ -2,9 +2,7 @@ package xds_test
 
 import (
 	"context"
-	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/rand"
 	"fmt"
 	"maps"
 	"net"
@@ -30,10 +28,9 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/mesh"
 	"github.com/argomesh/argomesh/mesh/xds"
+	"github.com/argomesh/argomesh/test/kit"
+	"github.com/argomesh/argomesh/test/kit/certkit"
 )
-
-// patience bounds every wait of a test; none comes near it.
-const patience = 20 * time.Second
 
 // control is a running server, and the way to it.
 type control struct {
@@ -55,16 +52,7 @@ func startServer(t *testing.T, cfg xds.Config) *control {
 		t.Fatal(err)
 	}
 	l := bufconn.Listen(64 << 10)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- c.server.Run(ctx, l) }()
-	c.stop = once(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(c.stop)
+	c.stop = kit.Background(t, func(ctx context.Context) error { return c.server.Run(ctx, l) })
 	c.conn, err = grpc.NewClient("passthrough:///xds", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	if err != nil {
@@ -72,19 +60,6 @@ func startServer(t *testing.T, cfg xds.Config) *control {
 	}
 	t.Cleanup(func() { _ = c.conn.Close() })
 	return c
-}
-
-// once returns f for one call, no matter who makes it first.
-func once(f func()) func() {
-	done := make(chan struct{}, 1)
-	done <- struct{}{}
-	return func() {
-		select {
-		case <-done:
-			f()
-		default:
-		}
-	}
 }
 
 // envoy is one stream, driven by hand.
@@ -96,7 +71,7 @@ type envoy struct {
 
 func (c *control) connect(t *testing.T) *envoy {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	t.Cleanup(cancel)
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(c.conn).DeltaAggregatedResources(ctx)
 	if err != nil {
@@ -180,11 +155,7 @@ func agents(t *testing.T, all ...string) map[identity.AgentName]mesh.Agent {
 
 func key(t *testing.T, id string) mesh.Key {
 	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return mesh.Key{ID: id, Public: &private.PublicKey}
+	return mesh.Key{ID: id, Public: &certkit.Key(t, elliptic.P256()).PublicKey}
 }
 
 // snapshot is a resource proxy for agents.
@@ -207,7 +178,7 @@ func (c *control) set(t *testing.T, s mesh.Snapshot) {
 // expectKeys waits until exactly these keys are acknowledged.
 func (c *control) expectKeys(t *testing.T, want ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	defer cancel()
 	for {
 		have, changed := c.server.Acknowledged()
@@ -270,7 +241,7 @@ func TestServerIsSilentUntilItKnows(t *testing.T) {
 	answers := make(chan *discoveryv3.DeltaDiscoveryResponse, 1)
 	go func() { // no connection comes about before the first state
 		defer close(answers)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 		defer cancel()
 		stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(c.conn).DeltaAggregatedResources(ctx, grpc.WaitForReady(true))
 		if err != nil {

@@ -157,13 +157,13 @@ func (r Rule) validate() error {
 	for _, group := range r.Groups {
 		if group != "" && group != "*" && len(validation.IsDNS1123Subdomain(group)) > 0 {
 			problems = append(problems,
-				fmt.Errorf(`groups: %q is no API group: use one such as apps, "" for the core, or "*"`, group))
+				fmt.Errorf(`groups: %q is not an API group: use one such as apps, "" for the core, or "*"`, group))
 		}
 	}
 	for _, resource := range r.Resources {
 		if !isResource(resource) {
 			problems = append(problems,
-				fmt.Errorf(`resources: %q is no resource: use one such as pods, pods/log, */scale or "*"`, resource))
+				fmt.Errorf(`resources: %q is not a resource: use one such as pods, pods/log, */scale or "*"`, resource))
 		}
 	}
 	for _, namespace := range r.Namespaces {

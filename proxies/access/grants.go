@@ -42,12 +42,12 @@ var catalog = map[string][]string{
 	"metrics.k8s.io": {"nodes", "pods"},
 }
 
-// owners are the kinds by which a pod belongs to what an Application is made of.
-var owners = slices.Concat(
-	of("", get, "replicationcontrollers"),
-	of("apps", get, "daemonsets", "deployments", "replicasets", "statefulsets"),
-	of("argoproj.io", get, "rollouts"),
-	of("batch", get, "cronjobs", "jobs"),
+// podOwners are the kinds by which a pod belongs to what an Application is made of.
+var podOwners = slices.Concat(
+	kindsOf("", get, "replicationcontrollers"),
+	kindsOf("apps", get, "daemonsets", "deployments", "replicasets", "statefulsets"),
+	kindsOf("argoproj.io", get, "rollouts"),
+	kindsOf("batch", get, "cronjobs", "jobs"),
 )
 
 // serviceAccountPrefix begins the user name of a service account.
@@ -133,7 +133,7 @@ func (g granter) rule(rule Rule) {
 	}
 	if g.policy.config.TrackedOnly {
 		for _, namespace := range namespaces {
-			for _, k := range owners {
+			for _, k := range podOwners {
 				g.add(namespace, permission{group: k.group, resource: k.resource}, k.verbs...)
 			}
 		}

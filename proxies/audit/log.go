@@ -149,12 +149,12 @@ func (l *Log) Run(ctx context.Context) error {
 	written := make(chan error, 1)
 	go func() { written <- l.write(ctx) }()
 	<-ctx.Done()
-	patience := time.NewTimer(l.cfg.DrainTimeout)
-	defer patience.Stop()
+	timeout := time.NewTimer(l.cfg.DrainTimeout)
+	defer timeout.Stop()
 	select {
 	case err := <-written:
 		return err
-	case <-patience.C:
+	case <-timeout.C:
 		return fmt.Errorf("audit: the writer took none of the last records for %v", l.cfg.DrainTimeout)
 	}
 }
@@ -220,12 +220,12 @@ func (l *Log) flush(ctx context.Context, lines []byte, count int) error {
 		}
 		l.metrics.failures.Inc()
 		l.cfg.Log.Error().Err(err).Int("waiting", len(l.queue)).Msg("audit records cannot be written")
-		lines = rest(lines, n)
-		again := time.NewTimer(retryTime)
+		lines = unwritten(lines, n)
+		retry := time.NewTimer(retryTime)
 		select {
-		case <-again.C:
+		case <-retry.C:
 		case <-ctx.Done():
-			again.Stop()
+			retry.Stop()
 			if _, err = l.cfg.Writer.Write(lines); err != nil {
 				lost := bytes.Count(bytes.TrimLeft(lines, "\n"), []byte("\n"))
 				l.metrics.records.WithLabelValues(resultDropped).Add(float64(lost + len(l.queue)))
@@ -237,9 +237,9 @@ func (l *Log) flush(ctx context.Context, lines []byte, count int) error {
 	}
 }
 
-// rest returns what is to be written after n bytes of lines were: a line that is
+// unwritten returns what is to be written after n bytes of lines were: a line that is
 // there in part is begun again on a line of its own.
-func rest(lines []byte, n int) []byte {
+func unwritten(lines []byte, n int) []byte {
 	n = max(0, min(n, len(lines)))
 	whole := bytes.LastIndexByte(lines[:n], '\n') + 1
 	if whole == n {

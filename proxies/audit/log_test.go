@@ -25,6 +25,7 @@ import (
 	sdklog "go.opentelemetry.io/otel/sdk/log"
 
 	"github.com/argomesh/argomesh/proxies/audit"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 func newLog(t *testing.T, cfg audit.Config) (*audit.Log, *prometheus.Registry) {
@@ -131,24 +132,19 @@ func TestQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, out := io.Pipe() // no one reads yet
 		log, registry := newLog(t, audit.Config{Writer: out, Queue: 4})
-		ctx, cancel := context.WithCancel(t.Context())
-		ran := make(chan error, 1)
-		go func() { ran <- log.Run(ctx) }()
-		log.Write(ctx, audit.Record{}) // in the writer
+		stop := kit.Background(t, log.Run)
+		log.Write(t.Context(), audit.Record{}) // in the writer
 		synctest.Wait()
 		for range 6 { // four wait, two are lost
-			log.Write(ctx, audit.Record{})
+			log.Write(t.Context(), audit.Record{})
 		}
 		expectWritten(t, registry, 0, 2)
 		var text bytes.Buffer
 		read := make(chan error, 1)
 		go func() { _, err := io.Copy(&text, in); read <- err }()
 		synctest.Wait()
-		log.Write(ctx, audit.Record{})
-		cancel()
-		if err := <-ran; err != nil {
-			t.Error(err)
-		}
+		log.Write(t.Context(), audit.Record{})
+		stop()
 		_ = out.Close()
 		if err := <-read; err != nil {
 			t.Error(err)
@@ -203,21 +199,16 @@ func TestFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := &full{room: 400} // the first record and a part of the second
 		log, registry := newLog(t, audit.Config{Writer: disk})
-		ctx, cancel := context.WithCancel(t.Context())
 		for range 3 {
-			log.Write(ctx, audit.Record{Stage: audit.End})
+			log.Write(t.Context(), audit.Record{Stage: audit.End})
 		}
-		ran := make(chan error, 1)
-		go func() { ran <- log.Run(ctx) }()
+		stop := kit.Background(t, log.Run)
 		time.Sleep(10 * time.Second) //nolint:forbidigo // the fake clock of synctest: it tries in vain
 		disk.mu.Lock()
 		disk.room = 1 << 20
 		disk.mu.Unlock()
 		time.Sleep(2 * time.Second) //nolint:forbidigo // as above
-		cancel()
-		if err := <-ran; err != nil {
-			t.Error(err)
-		}
+		stop()
 		expectWritten(t, registry, 3, 0)
 		var whole []uint64
 		broken := 0

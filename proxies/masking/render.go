@@ -22,8 +22,8 @@ const Annotation = "argomesh.io/masked"
 // hidden stands for the value of an annotation.
 const hidden = "masked"
 
-// maxTold is how many keys Annotation names.
-const maxTold = 64
+// maxListed is how many keys Annotation names.
+const maxListed = 64
 
 // Render returns the outlines in a form other than Outlined, and how many bytes that has.
 // What has more than most is refused with ErrTooMuch. The ages of a Table are those of now.
@@ -53,10 +53,10 @@ func (p piece) masked() int64 { return (int64(p.stars) + 2) / 3 * 4 }
 
 // rendering reads pieces.
 type rendering struct {
-	next func() (piece, error, bool)
-	stop func()
-	at   piece
-	read int64 // of at
+	next    func() (piece, error, bool)
+	stop    func()
+	current piece
+	read    int64 // of current
 }
 
 // The base64 of asterisks: of many, of one, and of two at its end.
@@ -70,13 +70,13 @@ var manyStars = strings.Repeat("Kioq", 1024)
 func (r *rendering) Read(p []byte) (int, error) {
 	n := 0
 	for n < len(p) {
-		text := int64(len(r.at.text))
+		text := int64(len(r.current.text))
 		switch {
 		case r.read < text:
-			copied := copy(p[n:], r.at.text[r.read:])
+			copied := copy(p[n:], r.current.text[r.read:])
 			n, r.read = n+copied, r.read+int64(copied)
-		case r.read < text+r.at.masked():
-			copied := r.at.copyStars(p[n:], r.read-text)
+		case r.read < text+r.current.masked():
+			copied := r.current.copyStars(p[n:], r.read-text)
 			n, r.read = n+copied, r.read+int64(copied)
 		default:
 			next, err, more := r.next()
@@ -89,7 +89,7 @@ func (r *rendering) Read(p []byte) (int, error) {
 				}
 				return n, nil
 			}
-			r.at, r.read = next, 0
+			r.current, r.read = next, 0
 		}
 	}
 	return n, nil
@@ -269,7 +269,7 @@ func (o *outline) objectMeta() metav1.ObjectMeta {
 	for _, key := range o.Annotations {
 		annotations[key] = hidden
 	}
-	annotations[Annotation] = o.told()
+	annotations[Annotation] = o.sizesText()
 	return metav1.ObjectMeta{
 		Name: o.Name, GenerateName: o.GenerateName, Namespace: o.Namespace, UID: types.UID(o.UID),
 		ResourceVersion:   o.ResourceVersion,
@@ -278,17 +278,18 @@ func (o *outline) objectMeta() metav1.ObjectMeta {
 	}
 }
 
-// told says in words what is there, for who sees no values at all, as in Argo CD's UI.
-func (o *outline) told() string {
+// sizesText lists the keys and the sizes of their values, for who sees no values at all, as in
+// Argo CD's UI.
+func (o *outline) sizesText() string {
 	if len(o.Sizes) == 0 {
 		return "no keys"
 	}
 	keys := slices.Sorted(maps.Keys(o.Sizes))
 	var words []string
-	for _, key := range keys[:min(len(keys), maxTold)] {
+	for _, key := range keys[:min(len(keys), maxListed)] {
 		words = append(words, fmt.Sprintf("%s: %d bytes", key, o.Sizes[key]))
 	}
-	if more := len(keys) - maxTold; more > 0 {
+	if more := len(keys) - maxListed; more > 0 {
 		words = append(words, fmt.Sprintf("and %d keys more", more))
 	}
 	return strings.Join(words, ", ")

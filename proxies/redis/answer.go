@@ -10,7 +10,7 @@ import (
 	"github.com/argomesh/argomesh/proxies/redis/resp"
 )
 
-// relay takes what the hub's Redis says.
+// relay passes on what the hub's Redis answers and sends.
 func (c *caller) relay(ctx context.Context) error {
 	for {
 		if c.fromHub.Buffered() == 0 {
@@ -25,13 +25,13 @@ func (c *caller) relay(ctx context.Context) error {
 		c.next()
 		switch {
 		case first[0] == '>' && c.resp3, first[0] == '*' && c.subscribing():
-			err = c.told(ctx)
-		case c.front == nil:
+			err = c.relayPush(ctx)
+		case c.current == nil:
 			err = errors.Join(resp.ErrProtocol, errors.New("the hub's redis sent an answer without a command"))
 		default:
-			e := c.front
+			e := c.current
 			if err = c.answer(ctx, e, first[0]); err == nil {
-				c.front = nil
+				c.current = nil
 			}
 		}
 		if err != nil {
@@ -42,11 +42,11 @@ func (c *caller) relay(ctx context.Context) error {
 
 // next takes the entry that is answered next, if there is one.
 func (c *caller) next() {
-	if c.front != nil {
+	if c.current != nil {
 		return
 	}
 	select {
-	case c.front = <-c.waiting:
+	case c.current = <-c.waiting:
 	default:
 	}
 }
@@ -56,7 +56,7 @@ func (c *caller) subscribing() bool {
 	if c.resp3 { // relay alone writes it
 		return false
 	}
-	if c.front != nil && c.front.kind == subscribe {
+	if c.current != nil && c.current.kind == subscribe {
 		return true
 	}
 	for _, set := range c.sets {
@@ -83,8 +83,8 @@ func (c *caller) answer(ctx context.Context, e *entry, first byte) error {
 			c.channels.Add(-int64(e.want))
 		}
 		return c.copy(1)
-	case instead, poison:
-		if failed && e.kind == instead {
+	case ownError, poison:
+		if failed && e.kind == ownError {
 			return c.copy(1)
 		}
 		if e.kind == poison && !c.began {
@@ -93,7 +93,7 @@ func (c *caller) answer(ctx context.Context, e *entry, first byte) error {
 		if err := c.skip(); err != nil {
 			return err
 		}
-		return c.write(resp.EncodeError(e.says))
+		return c.write(resp.EncodeError(e.errorText))
 	case agent:
 		if failed {
 			e.drop()
@@ -136,11 +136,11 @@ func (c *caller) answer(ctx context.Context, e *entry, first byte) error {
 
 // skip reads an answer that no one is to see.
 func (c *caller) skip() error {
-	return c.fromHub.CopyValues(c.unseen, 1, false)
+	return c.fromHub.CopyValues(c.discarded, 1, false)
 }
 
-// told takes a message or a confirmation.
-func (c *caller) told(ctx context.Context) error {
+// relayPush passes on a message or a confirmation.
+func (c *caller) relayPush(ctx context.Context) error {
 	n, err := c.fromHub.Collection('>', '*')
 	if err != nil {
 		return err
@@ -152,14 +152,14 @@ func (c *caller) told(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.front != nil && c.front.kind == subscribe && what == c.front.confirms && n == 3 {
-		return c.confirmed(ctx, c.front)
+	if c.current != nil && c.current.kind == subscribe && what == c.current.confirms && n == 3 {
+		return c.confirmed(ctx, c.current)
 	}
 	if err := c.write(resp.AppendBulk(resp.AppendPush(nil, c.resp3, n), what)); err != nil {
 		return err
 	}
-	if what == "pong" && !c.resp3 && c.front != nil {
-		c.front = nil // the answer to PING while there are subscriptions
+	if what == "pong" && !c.resp3 && c.current != nil {
+		c.current = nil // the answer to PING while there are subscriptions
 	}
 	return c.copy(n - 1)
 }
@@ -181,7 +181,7 @@ func (c *caller) confirmed(ctx context.Context, e *entry) error {
 		c.end(e, channel, null)
 	}
 	if e.want--; e.want == 0 {
-		c.front = nil
+		c.current = nil
 	}
 	b := resp.AppendBulk(resp.AppendPush(nil, c.resp3, 3), e.confirms)
 	if null {
@@ -190,7 +190,7 @@ func (c *caller) confirmed(ctx context.Context, e *entry) error {
 		b = resp.AppendBulk(b, channel)
 	}
 	// Both at once: when push sent what is written here before it is noted, the caller could
-	// look before the agent's Redis tells of changes, and would not be told to look again.
+	// look before the agent's Redis tells of changes, and would get no message to read it again.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, err := c.out.Write(resp.AppendNumber(b, count)); err != nil {

@@ -50,7 +50,7 @@ func TestBombsOfASpokeReachNobody(t *testing.T) {
 		if got, err := c.Get(ctx, tree("a", "shop")).Result(); err != nil || got != well {
 			t.Errorf("GET of what is well = %d bytes, %v", len(got), err)
 		}
-		for key := range w.keep.all() {
+		for key := range w.store.all() {
 			if strings.Contains(key, "small") || strings.Contains(key, "large") {
 				t.Errorf("%s is kept", key)
 			}

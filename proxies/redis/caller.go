@@ -25,9 +25,9 @@ const (
 type caller struct {
 	hub     *Hub
 	spawn   spawn
-	conn    *resp.Patient
+	conn    *resp.DeadlineConn
 	in      resp.Wire
-	up      *resp.Patient // to the hub's Redis
+	up      *resp.DeadlineConn // to the hub's Redis
 	toHub   *bufio.Writer
 	fromHub resp.Wire
 	// waiting are the commands that were passed on, in order.
@@ -46,19 +46,19 @@ type caller struct {
 	multi bool // of read: a transaction has begun
 
 	// Of relay.
-	front    *entry
-	began    bool                           // a transaction
-	sets     map[string]map[string]struct{} // subscriptions at the hub's Redis, by kind
-	listener *listener
-	unseen   *bufio.Writer // where answers go that no one is to see
+	current   *entry                         // the one that is being answered; nil for none
+	began     bool                           // a transaction
+	sets      map[string]map[string]struct{} // subscriptions at the hub's Redis, by kind
+	listener  *listener
+	discarded *bufio.Writer // where answers go that no one is to see
 }
 
 // entry is one command that waits for its answer.
 type entry struct {
-	kind  kind
-	says  string // of instead
-	fetch *fetch // of agent
-	epoch int64
+	kind      kind
+	errorText string // of ownError and poison
+	fetch     *fetch // of agent
+	epoch     int64
 	// hello is the protocol that the command asks for; 0 for none.
 	hello  int
 	resets bool
@@ -75,7 +75,7 @@ type kind uint8
 
 const (
 	pass      kind = iota // the answer is the hub's Redis'
-	instead               // an error of ours takes the place of an answer
+	ownError              // an error of ours takes the place of an answer
 	poison                // the same in a transaction, which is spoilt by it
 	agent                 // the agent's answer takes its place
 	subscribe             // the answer is confirmations
@@ -90,8 +90,8 @@ func (e *entry) drop() {
 // errEnd is that the caller left.
 var errEnd = errors.New("the caller left")
 
-// farewell says why the connection is closed.
-func (c *caller) farewell(text string) {
+// sendError says why the connection is closed, before it is.
+func (c *caller) sendError(text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, err := c.out.Write(resp.EncodeError(text)); err == nil {
@@ -116,7 +116,7 @@ func (c *caller) write(b []byte) error {
 // errSlow is that a caller does not read what it has subscribed to.
 var errSlow = errors.New("messages are not read")
 
-// push tells the caller what its agents' channels tell.
+// push writes the messages of its agents' channels to the caller.
 func (c *caller) push(ctx context.Context) error {
 	for {
 		select {
@@ -124,17 +124,18 @@ func (c *caller) push(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		messages, ok := c.listener.take()
+		messages, ok := c.listener.drain()
 		if !ok {
 			return errSlow
 		}
-		if err := c.tell(messages); err != nil {
+		if err := c.writeMessages(messages); err != nil {
 			return err
 		}
 	}
 }
 
-func (c *caller) tell(messages []message) error {
+// writeMessages writes messages at once.
+func (c *caller) writeMessages(messages []message) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()

@@ -14,14 +14,14 @@ import (
 	"github.com/argomesh/argomesh/stream/quota"
 )
 
-// OwnerResolver says to whom the Applications belong of which the hub's Argo CD speaks.
+// OwnerResolver knows to whom the Applications belong that the hub's Argo CD asks about.
 type OwnerResolver interface {
 	// Owner returns the agent of an Application; owned is false for one that is the
 	// hub's own affair. An error is about one that is an agent's, and wraps
 	// identity.ErrDenied when that agent must not be reached. It does not block.
 	Owner(appkey.Instance) (target Target, owned bool, err error)
-	// Watch calls changed with an Application whenever Owner may say something else of
-	// it than before, and with the zero Instance when it may of any, until ctx is done.
+	// Watch calls changed with an Application whenever Owner may return something else
+	// for it than before, and with the zero Instance when it may of any, until ctx is done.
 	// At its begin it does the latter. changed does not block.
 	Watch(ctx context.Context, changed func(appkey.Instance))
 }
@@ -40,7 +40,7 @@ type Target struct {
 // LastKnownStore keeps values for some time, in bounded room. What it does not keep is no
 // error.
 type LastKnownStore interface {
-	Keep(ctx context.Context, key string, value []byte) error
+	Set(ctx context.Context, key string, value []byte) error
 	// Last returns nil when nothing is kept, and how long ago it was.
 	Last(ctx context.Context, key string) (value []byte, age time.Duration, err error)
 	Forget(ctx context.Context, key string) error
@@ -58,21 +58,21 @@ type HubConfig struct {
 	// stream.ErrRefused when the agent does not serve its Redis.
 	DialSpoke func(context.Context, identity.AgentName) (net.Conn, error)
 	Owners    OwnerResolver
-	// Found is told, in order and whenever that changes, how the cache of an agent's
-	// Argo CD differs from what the hub's asks for; empty when it does not. It does not
-	// block. Nil means that no one is.
-	Found func(agent identity.AgentName, mismatch string)
+	// FormatChanged is called, in order and whenever that changes, with how the cache of an
+	// agent's Argo CD differs from what the hub's asks for; empty when it does not. It does
+	// not block. It may be nil.
+	FormatChanged func(agent identity.AgentName, mismatch string)
 	// Away returns since when an agent is away, false while it is not, or no one knows
 	// since when. It does not block. Nil means that no one ever does.
 	Away func(identity.AgentName) (since time.Time, away bool)
-	// Keep keeps last values for the time when their spoke is away. Nil keeps none.
-	Keep LastKnownStore
+	// LastKnown keeps last values for the time when their spoke is away. Nil keeps none.
+	LastKnown LastKnownStore
 	// Format is the one of the hub's Argo CD, as [Key] has it, for as long as that has not
 	// asked for any key. Empty means that it is not known.
 	Format  string
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
-	// MaxConnections bounds the callers; more are told so and closed. Zero means 4096.
+	// MaxConnections bounds the callers; more get an error and are closed. Zero means 4096.
 	MaxConnections int
 	// MaxPipelined bounds the commands of one caller that wait for their answers;
 	// more are read later. Zero means 1024.
@@ -85,7 +85,7 @@ type HubConfig struct {
 	// MaxHeldBytes bounds the values that are held in memory; those beyond are passed
 	// on piece by piece. Zero means 128 MiB.
 	MaxHeldBytes int64
-	// MaxKeptBytes is the longest value that Keep gets. Zero means 1 MiB.
+	// MaxKeptBytes is the longest value that LastKnown gets. Zero means 1 MiB.
 	MaxKeptBytes int
 	// AnswerTimeout bounds the wait for the begin of an agent's answer: less than the
 	// 3s after which Argo CD's client gives up. Zero means 2s.

@@ -16,14 +16,14 @@ import (
 func newCaller(h *Hub, conn, up net.Conn, spawn spawn) *caller {
 	c := &caller{
 		hub: h, spawn: spawn,
-		conn:    &resp.Patient{Conn: conn, WriteTime: h.cfg.WriteTimeout},
-		up:      &resp.Patient{Conn: up, WriteTime: h.cfg.WriteTimeout},
+		conn:    &resp.DeadlineConn{Conn: conn, WriteTime: h.cfg.WriteTimeout},
+		up:      &resp.DeadlineConn{Conn: up, WriteTime: h.cfg.WriteTimeout},
 		waiting: make(chan *entry, h.cfg.MaxPipelined),
 		sets:    map[string]map[string]struct{}{},
 	}
 	c.in, c.out = resp.NewWire(c.conn), bufio.NewWriterSize(toCaller{c.conn}, resp.MaxLine)
 	c.fromHub, c.toHub = resp.NewWire(c.up), bufio.NewWriterSize(c.up, resp.MaxLine)
-	c.listener, c.unseen = newListener(h, spawn), bufio.NewWriterSize(io.Discard, 16)
+	c.listener, c.discarded = newListener(h, spawn), bufio.NewWriterSize(io.Discard, 16)
 	return c
 }
 
@@ -43,7 +43,7 @@ func (c *caller) run(ctx context.Context) {
 	err := g.Wait()
 	if reason := ending(err); reason != "" {
 		c.hub.metrics.refused.WithLabelValues(reason).Inc()
-		c.hub.cfg.Log.Debug().Err(err).Msg("a connection of the redis proxy ended")
+		c.hub.cfg.Log.Debug().Err(err).Msg("a connection of the Redis proxy ended")
 	}
 	// What was begun for commands that no one waits for any more.
 	for {
@@ -51,8 +51,8 @@ func (c *caller) run(ctx context.Context) {
 		case e := <-c.waiting:
 			e.drop()
 		default:
-			if c.front != nil {
-				c.front.drop()
+			if c.current != nil {
+				c.current.drop()
 			}
 			return
 		}

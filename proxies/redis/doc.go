@@ -13,7 +13,7 @@
 // spoke to a dial function, and TLS to the proxy in front.
 //
 //	hub, err := redis.NewHub(redis.HubConfig{
-//		DialRedis: dialHubRedis, DialSpoke: dialSpoke, Owners: owners, Keep: keep, Metrics: registry, Log: log,
+//		DialRedis: dialHubRedis, DialSpoke: dialSpoke, Owners: owners, LastKnown: store, Metrics: registry, Log: log,
 //	})
 //	err = hub.Run(ctx, listener) // until ctx is done
 package redis

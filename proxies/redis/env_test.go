@@ -131,7 +131,7 @@ type hubEnv struct {
 	redis   *server // the hub's
 	socket  string
 	metrics *prometheus.Registry
-	keep    *memory
+	store   *mapStore
 	hub     *redis.Hub
 
 	mu     sync.Mutex // guards what follows
@@ -165,12 +165,12 @@ func newHubEnv(t *testing.T, change func(*redis.HubConfig)) *hubEnv {
 	t.Helper()
 	w := &hubEnv{
 		t: t, redis: startRedis(t, "--requirepass", password), socket: filepath.Join(folder(t), "p.sock"), metrics: prometheus.NewRegistry(),
-		spokes: map[identity.AgentName]*edge{}, keep: &memory{values: map[string][]byte{}},
+		spokes: map[identity.AgentName]*edge{}, store: &mapStore{values: map[string][]byte{}},
 		moved: map[appkey.Instance]redis.Target{},
 	}
 	cfg := redis.HubConfig{
-		DialRedis: w.redis.dial, DialSpoke: w.dialSpoke, Owners: w, Keep: w.keep, Metrics: w.metrics, Log: zerolog.New(zerolog.NewTestWriter(t)),
-		Found:         w.hear,
+		DialRedis: w.redis.dial, DialSpoke: w.dialSpoke, Owners: w, LastKnown: w.store, Metrics: w.metrics, Log: zerolog.New(zerolog.NewTestWriter(t)),
+		FormatChanged: w.recordFormat,
 		Away:          w.awaySince,
 		AnswerTimeout: patience,
 	}
@@ -186,20 +186,7 @@ func newHubEnv(t *testing.T, change func(*redis.HubConfig)) *hubEnv {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- hub.Run(ctx, l) }()
-	t.Cleanup(func() {
-		cancel()
-		select {
-		case err := <-ended:
-			if err != nil {
-				t.Error("Run:", err)
-			}
-		case <-time.After(patience):
-			t.Error("Run does not return")
-		}
-	})
+	kit.Background(t, func(ctx context.Context) error { return hub.Run(ctx, l) })
 	return w
 }
 
@@ -235,15 +222,15 @@ func (w *hubEnv) awaySince(agent identity.AgentName) (time.Time, bool) {
 	return e.since, !e.since.IsZero()
 }
 
-// hear takes how the cache of an agent differs.
-func (w *hubEnv) hear(agent identity.AgentName, mismatch string) {
+// recordFormat is HubConfig.FormatChanged.
+func (w *hubEnv) recordFormat(agent identity.AgentName, mismatch string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.found = append(w.found, agent.String()+": "+mismatch)
 }
 
-// told returns what was found since the last call.
-func (w *hubEnv) told() []string {
+// drainFound returns what was found since the last call.
+func (w *hubEnv) drainFound() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	found := w.found
@@ -290,11 +277,11 @@ func (w *hubEnv) unsure(err error) {
 	w.mu.Lock()
 	w.unsureOf = err
 	w.mu.Unlock()
-	w.tell(appkey.Instance{})
+	w.ownerChanged(appkey.Instance{})
 }
 
-// tell says that the owner of an Application may have changed.
-func (w *hubEnv) tell(i appkey.Instance) {
+// ownerChanged says that the owner of an Application may have changed.
+func (w *hubEnv) ownerChanged(i appkey.Instance) {
 	w.mu.Lock()
 	changed := w.changed
 	w.mu.Unlock()
@@ -308,7 +295,7 @@ func (w *hubEnv) move(i appkey.Instance, to redis.Target) {
 	w.mu.Lock()
 	w.moved[i] = to
 	w.mu.Unlock()
-	w.tell(i)
+	w.ownerChanged(i)
 }
 
 func (w *hubEnv) dialSpoke(ctx context.Context, name identity.AgentName) (net.Conn, error) {
@@ -378,33 +365,33 @@ func (w *hubEnv) set(e *edge, cut bool, change func(*edge)) {
 
 func (w *hubEnv) client(protocol int) *goredis.Client { return client(w.t, w.socket, protocol) }
 
-// memory is a redis.LastKnownStore.
-type memory struct {
+// mapStore is a redis.LastKnownStore.
+type mapStore struct {
 	mu     sync.Mutex
 	values map[string][]byte
 }
 
-func (m *memory) Keep(_ context.Context, key string, value []byte) error {
+func (m *mapStore) Set(_ context.Context, key string, value []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.values[key] = value
 	return nil
 }
 
-func (m *memory) Last(_ context.Context, key string) ([]byte, time.Duration, error) {
+func (m *mapStore) Last(_ context.Context, key string) ([]byte, time.Duration, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.values[key], time.Minute, nil
 }
 
-func (m *memory) Forget(_ context.Context, key string) error {
+func (m *mapStore) Forget(_ context.Context, key string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.values, key)
 	return nil
 }
 
-func (m *memory) Touch(_ context.Context, ages map[string]time.Duration) (missing []string, err error) {
+func (m *mapStore) Touch(_ context.Context, ages map[string]time.Duration) (missing []string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for key := range ages {
@@ -416,13 +403,13 @@ func (m *memory) Touch(_ context.Context, ages map[string]time.Duration) (missin
 }
 
 // all returns a copy.
-func (m *memory) all() map[string][]byte {
+func (m *mapStore) all() map[string][]byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.values)
 }
 
-func (m *memory) len() int {
+func (m *mapStore) len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.values)

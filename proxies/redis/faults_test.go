@@ -29,7 +29,7 @@ func TestSpokesRedisIsSlowAndFlushed(t *testing.T) {
 	c := w.client(3)
 	kit.EventuallyNil(t, "the value to be kept", func() error {
 		err := c.Get(ctx, tree("a", "shown")).Err()
-		if err == nil && w.keep.len() != 1 {
+		if err == nil && w.store.len() != 1 {
 			err = errors.New("it is not")
 		}
 		return err
@@ -44,7 +44,7 @@ func TestSpokesRedisIsSlowAndFlushed(t *testing.T) {
 	}
 	must(t, e.redis.cmd.Process.Signal(syscall.SIGCONT))
 	kit.EventuallyNil(t, "it to go on", func() error { return c.Get(ctx, tree("a", "new")).Err() })
-	place{spoke, channel("", "shown")}.subscribed(t, 1)
+	redisChannel{spoke, channel("", "shown")}.subscribed(t, 1)
 	must(t, spoke.Publish(ctx, channel("", "shown"), "x").Err())
 	until(t, s, channel("a", "shown"), "x") // it may be told to look again before that
 	must(t, spoke.FlushAll(ctx).Err())
@@ -90,7 +90,7 @@ func TestLargeValuesDelayNobody(t *testing.T) {
 		})
 	}
 	g.Wait()
-	if n := w.keep.len(); n != 2 {
+	if n := w.store.len(); n != 2 {
 		t.Errorf("%d values are kept, want the small ones", n)
 	}
 }
@@ -148,7 +148,7 @@ func TestHeldAndKeptBytes(t *testing.T) {
 				}
 			}
 			kit.EventuallyNil(t, "the shorter value to be kept", func() error {
-				for key, value := range w.keep.all() {
+				for key, value := range w.store.all() {
 					if strings.Contains(key, "s1001") {
 						t.Fatal("the longer one is")
 					}

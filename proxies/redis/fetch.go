@@ -27,12 +27,12 @@ type fetch struct {
 	// unasked says that no caller has asked: what is read is kept by anyone who reads it.
 	unasked bool
 
-	once   sync.Once
-	done   chan struct{} // closed when reply is there
-	reply  *reply
-	mu     sync.Mutex // guards gone, cancel and, until done, reply
-	gone   bool
-	cancel context.CancelFunc
+	once    sync.Once
+	done    chan struct{} // closed when reply is there
+	reply   *reply
+	mu      sync.Mutex // guards dropped, cancel and, until done, reply
+	dropped bool
+	cancel  context.CancelFunc
 }
 
 func newFetch(h *Hub, spawn spawn, verb string, keys []owned) *fetch {
@@ -54,7 +54,7 @@ func (f *fetch) start(ctx context.Context) {
 			reply := f.run(ctx)
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			if f.gone {
+			if f.dropped {
 				reply.close()
 				cancel()
 				return
@@ -81,10 +81,10 @@ func (f *fetch) wait(ctx context.Context) *reply {
 func (f *fetch) drop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.gone {
+	if f.dropped {
 		return
 	}
-	f.gone = true
+	f.dropped = true
 	if f.cancel != nil {
 		f.cancel()
 	}
@@ -104,7 +104,7 @@ func (f *fetch) run(ctx context.Context) *reply {
 	f.remote = f.hub.remote(f.keys[0].target.Agent)
 	r, err := f.ask(ctx)
 	if err == nil {
-		f.remote.hears()
+		f.remote.answered()
 		f.hub.metrics.reads.WithLabelValues("answered").Inc()
 		f.hub.metrics.seconds.Observe(time.Since(began).Seconds())
 		return r
@@ -146,7 +146,7 @@ func (f *fetch) ask(ctx context.Context) (*reply, error) {
 		}
 		var refused resp.RefusalError
 		if errors.As(err, &refused) {
-			r.give(l)
+			r.putIdle(l)
 		} else {
 			_ = l.conn.Close() // the error is known
 			if kept && begin.Err() == nil {
@@ -171,7 +171,7 @@ func (f *fetch) exchange(ctx, begin context.Context, l *link, args []string, lea
 		return nil, err
 	}
 	stop = context.AfterFunc(ctx, interrupt)
-	r, err := f.take(l)
+	r, err := f.readReply(l)
 	if !stop() && err == nil {
 		r.close()
 		err = ctx.Err()
@@ -180,13 +180,13 @@ func (f *fetch) exchange(ctx, begin context.Context, l *link, args []string, lea
 		return nil, err
 	}
 	if r.link == nil {
-		f.remote.give(l)
+		f.remote.putIdle(l)
 		leave()
 		return r, nil
 	}
 	r.free = func(sound bool) {
 		if sound {
-			f.remote.give(l)
+			f.remote.putIdle(l)
 		} else {
 			_ = l.conn.Close() // no one reads the rest
 		}
@@ -195,8 +195,8 @@ func (f *fetch) exchange(ctx, begin context.Context, l *link, args []string, lea
 	return r, nil
 }
 
-// take reads an answer that has begun, unless it is one that passes piece by piece.
-func (f *fetch) take(l *link) (*reply, error) {
+// readReply reads an answer that has begun, unless it is one that passes piece by piece.
+func (f *fetch) readReply(l *link) (*reply, error) {
 	switch f.verb {
 	case "GET":
 		return f.value(l)
@@ -226,11 +226,11 @@ func (f *fetch) value(l *link) (*reply, error) {
 	f.noteFormat("")
 	if n < 0 {
 		if !f.unasked { // else it may be that the spoke has not got it yet
-			f.hub.keeping.forget(f.keys[0])
+			f.hub.lastKnown.forget(f.keys[0])
 		}
 		return &reply{raw: f.missing()}, nil
 	}
-	release, held := f.hub.hold(f.remote.agent, n)
+	release, held := f.hub.reserve(f.remote.agent, n)
 	if !held {
 		return &reply{link: l, size: n, keys: []appkey.Key{f.keys[0].key}, remote: f.remote}, nil
 	}
@@ -246,35 +246,35 @@ func (f *fetch) value(l *link) (*reply, error) {
 			f.keys[0].target.Agent, err))}, nil
 	}
 	if !f.unasked {
-		f.hub.keeping.keep(f.keys[0], value)
+		f.hub.lastKnown.save(f.keys[0], value)
 	}
 	return &reply{bulk: whole, value: value, free: func(bool) { release() }}, nil
 }
 
-// noteFormat takes what an answer says of the agent's cache. Without a caller it is asked for a
-// format of which no one has said yet that it is the one of the hub's Argo CD.
+// noteFormat records what an answer says of the format of the agent's cache. Without a caller
+// the format asked for may not be the one of the hub's Argo CD: then it says nothing.
 func (f *fetch) noteFormat(kept string) {
 	format := f.keys[0].key.Format
-	if said := f.hub.format.Load(); f.unasked && (said == nil || *said != format) {
+	if asked := f.hub.format.Load(); f.unasked && (asked == nil || *asked != format) {
 		return
 	}
 	f.remote.noteFormat(format, kept)
 }
 
-// hold takes the room of a value that is short enough to be held as a whole; false when
+// reserve takes the room of a value that is short enough to be held as a whole; false when
 // there is none, and it is to be passed on piece by piece.
-func (h *Hub) hold(agent identity.AgentName, n int) (release func(), ok bool) {
-	if n > h.cfg.MaxKeptBytes || !h.held.TryAcquire(int64(n)) {
+func (h *Hub) reserve(agent identity.AgentName, n int) (release func(), ok bool) {
+	if n > h.cfg.MaxKeptBytes || !h.heldBytes.TryAcquire(int64(n)) {
 		return nil, false
 	}
-	of, ok := h.cfg.Quota.Try(agent, quota.Passing, int64(n))
+	of, ok := h.cfg.Quota.TryAcquire(agent, quota.Passing, int64(n))
 	if !ok {
-		h.held.Release(int64(n))
+		h.heldBytes.Release(int64(n))
 		return nil, false
 	}
 	return func() {
 		of()
-		h.held.Release(int64(n))
+		h.heldBytes.Release(int64(n))
 	}, true
 }
 

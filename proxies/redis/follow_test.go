@@ -29,19 +29,19 @@ func until(t *testing.T, s *goredis.PubSub, name, payload string) int {
 	}
 }
 
-// place is a channel of a Redis.
-type place struct {
+// redisChannel is a channel of a Redis.
+type redisChannel struct {
 	at      *goredis.Client
 	channel string
 }
 
 // subscribed waits until so many connections are subscribed there.
-func (p place) subscribed(t *testing.T, want int64) {
+func (c redisChannel) subscribed(t *testing.T, want int64) {
 	t.Helper()
-	kit.EventuallyNil(t, fmt.Sprintf("%d to be subscribed to %s", want, p.channel), func() error {
-		n, err := p.at.PubSubNumSub(t.Context(), p.channel).Result()
-		if err == nil && n[p.channel] != want {
-			err = fmt.Errorf("%d are", n[p.channel])
+	kit.EventuallyNil(t, fmt.Sprintf("%d to be subscribed to %s", want, c.channel), func() error {
+		n, err := c.at.PubSubNumSub(t.Context(), c.channel).Result()
+		if err == nil && n[c.channel] != want {
+			err = fmt.Errorf("%d are", n[c.channel])
 		}
 		return err
 	})
@@ -49,13 +49,13 @@ func (p place) subscribed(t *testing.T, want int64) {
 
 // connection names the one connection that is subscribed there, unlike every other that
 // ever was, of another process of that Redis too.
-func (p place) connection(t *testing.T) (string, error) {
+func (c redisChannel) connection(t *testing.T) (string, error) {
 	t.Helper()
-	server, err := p.at.InfoMap(t.Context(), "server").Result()
+	server, err := c.at.InfoMap(t.Context(), "server").Result()
 	if err != nil {
 		return "", err
 	}
-	subscribers, err := p.at.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
+	subscribers, err := c.at.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
 	if err != nil {
 		return "", err
 	}
@@ -69,16 +69,16 @@ func (p place) connection(t *testing.T) (string, error) {
 // subscribedAnew waits until another connection is subscribed there than before, and that
 // alone: Redis may notice later than all others that the one before has gone, and what is
 // published meanwhile goes there.
-func (p place) subscribedAnew(t *testing.T, before string) {
+func (c redisChannel) subscribedAnew(t *testing.T, before string) {
 	t.Helper()
-	kit.EventuallyNil(t, "another to be subscribed to "+p.channel, func() error {
-		now, err := p.connection(t)
+	kit.EventuallyNil(t, "another to be subscribed to "+c.channel, func() error {
+		now, err := c.connection(t)
 		if err == nil && now == before {
 			err = errors.New("it is the one before")
 		}
 		return err
 	})
-	p.subscribed(t, 1) // it is to this channel
+	c.subscribed(t, 1) // it is to this channel
 }
 
 // An open subscription goes where its Application goes: anyone who is subscribed is told
@@ -87,9 +87,9 @@ func TestSubscriptionsFollow(t *testing.T) {
 	w, ctx := newHubEnv(t, nil), t.Context()
 	a, b := w.add("a", nil), w.add("b", nil)
 	shop, name := appkey.Instance{Namespace: "a", Name: "shop"}, channel("a", "shop")
-	atA := place{a.redis.client(t, 3), channel("", "shop")}
-	atB := place{b.redis.client(t, 3), channel("", "moved")}
-	atHub := place{w.redis.client(t, 3), name} // where all are subscribed at any time
+	atA := redisChannel{a.redis.client(t, 3), channel("", "shop")}
+	atB := redisChannel{b.redis.client(t, 3), channel("", "moved")}
+	atHub := redisChannel{w.redis.client(t, 3), name} // where all are subscribed at any time
 	toB := redis.Target{Agent: kit.Agent(t, "b"), UID: "uid-b", Instance: appkey.Instance{Name: "moved"}, Known: true}
 	pages := []*goredis.PubSub{subscribeTo(t, w.client(2), name), subscribeTo(t, w.client(3), name)}
 	stays := subscribeTo(t, w.client(3), channel("a", "other"))
@@ -97,15 +97,15 @@ func TestSubscriptionsFollow(t *testing.T) {
 	for _, step := range []struct {
 		what string
 		do   func()
-		to   place
+		to   redisChannel
 	}{
-		{"nowhere", func() { w.tell(shop); w.tell(appkey.Instance{}) }, atA},
+		{"nowhere", func() { w.ownerChanged(shop); w.ownerChanged(appkey.Instance{}) }, atA},
 		{"to another agent, under another name", func() { w.move(shop, toB) }, atB},
 		{"back, when anything may have changed", func() {
 			w.mu.Lock()
 			delete(w.moved, shop)
 			w.mu.Unlock()
-			w.tell(appkey.Instance{})
+			w.ownerChanged(appkey.Instance{})
 		}, atA},
 		{"to the hub itself", func() { w.move(shop, redis.Target{}) }, atHub},
 		{"to an agent that is away, and comes back", func() {
@@ -120,11 +120,11 @@ func TestSubscriptionsFollow(t *testing.T) {
 		}, atB},
 		{"from one that is suspended", func() {
 			w.set(b, false, func(e *edge) { e.banned = true })
-			w.tell(appkey.Instance{})
+			w.ownerChanged(appkey.Instance{})
 		}, atHub},
 		{"to one that no longer is", func() {
 			w.set(b, false, func(e *edge) { e.banned = false })
-			w.tell(appkey.Instance{})
+			w.ownerChanged(appkey.Instance{})
 		}, atB},
 	} {
 		step.do()
@@ -158,7 +158,7 @@ func TestSubscriptionBeforeTheApplication(t *testing.T) {
 	spoke := w.add("a", nil).redis.client(t, 3)
 	early, name := appkey.Instance{Namespace: "a", Name: "unknown"}, channel("a", "unknown")
 	s := subscribeTo(t, w.client(3), name)
-	there := place{spoke, channel("", "unknown")}
+	there := redisChannel{spoke, channel("", "unknown")}
 	there.subscribed(t, 0)
 	w.move(early, redis.Target{Agent: kit.Agent(t, "a"), UID: "uid-a", Instance: appkey.Instance{Name: "unknown"}, Known: true})
 	there.subscribed(t, 1)
@@ -180,7 +180,7 @@ func TestSubscriptionBeforeTheOwner(t *testing.T) {
 			spoke := w.add("a", nil).redis.client(t, 3)
 			w.unsure(err)
 			s := subscribeTo(t, w.client(3), channel("a", "shop"))
-			there := place{spoke, channel("", "shop")}
+			there := redisChannel{spoke, channel("", "shop")}
 			there.subscribed(t, 0)
 			w.unsure(nil)
 			there.subscribed(t, 1)
@@ -192,7 +192,7 @@ func TestSubscriptionBeforeTheOwner(t *testing.T) {
 			there.subscribed(t, 0)
 			must(t, s.Unsubscribe(ctx, channel("a", "shop")))
 			w.unsure(nil)
-			place{w.redis.client(t, 3), channel("a", "shop")}.subscribed(t, 0)
+			redisChannel{w.redis.client(t, 3), channel("a", "shop")}.subscribed(t, 0)
 			there.subscribed(t, 0)
 		})
 	}

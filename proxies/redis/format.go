@@ -19,7 +19,7 @@ type formatStatus struct {
 	at          time.Time
 }
 
-// next returns the fit after an answer to a read in format asked: kept is the one in
+// next returns the status after an answer to a read in format asked: kept is the one in
 // which the agent keeps its cache, empty for the same.
 func (f formatStatus) next(asked, kept string, now time.Time) formatStatus {
 	if kept != "" {

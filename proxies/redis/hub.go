@@ -18,12 +18,12 @@ import (
 
 // Hub is the hub's end.
 type Hub struct {
-	cfg     HubConfig
-	metrics *hubMetrics
-	keeping *lastKnownCache
-	held    *semaphore.Weighted
-	// followers are the callers' subscriptions by Application.
-	followers *subscriptionIndex
+	cfg       HubConfig
+	metrics   *hubMetrics
+	lastKnown *lastKnownCache     // nil when none are kept
+	heldBytes *semaphore.Weighted // MaxHeldBytes
+	// subscriptions are those of callers, by Application.
+	subscriptions *subscriptionIndex
 	// format is the one in which callers ask for keys; nil before any did.
 	format atomic.Pointer[string]
 	// idle counts the connections to agents that are kept for the next call.
@@ -64,11 +64,11 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 		return nil, fmt.Errorf("redis proxy: metrics: %w", err)
 	}
 	h := &Hub{
-		cfg: cfg, metrics: m, held: semaphore.NewWeighted(cfg.MaxHeldBytes), followers: newFollowers(),
+		cfg: cfg, metrics: m, heldBytes: semaphore.NewWeighted(cfg.MaxHeldBytes), subscriptions: newSubscriptionIndex(),
 		remotes: map[identity.AgentName]*remote{},
 	}
-	if cfg.Keep != nil {
-		h.keeping = newKeeping(cfg.Keep, m, cfg.Log)
+	if cfg.LastKnown != nil {
+		h.lastKnown = newLastKnownCache(cfg.LastKnown, m, cfg.Log)
 	}
 	return h, nil
 }
@@ -86,10 +86,10 @@ func (h *Hub) remote(agent identity.AgentName) *remote {
 	return r
 }
 
-// keptFormat is the one in which last values are kept; empty when it is not known.
-func (h *Hub) keptFormat() string {
-	if said := h.format.Load(); said != nil {
-		return *said
+// cacheFormat is the one in which last values are kept; empty when it is not known.
+func (h *Hub) cacheFormat() string {
+	if asked := h.format.Load(); asked != nil {
+		return *asked
 	}
 	return h.cfg.Format
 }

@@ -209,7 +209,7 @@ func TestSubscribe(t *testing.T) {
 		s := subscribeTo(t, w.client(protocol), channel("a", "shop"), channel("b", "shop"), hubChannel)
 		// A spoke that is slow to subscribe is not waited for; then s is told to look again.
 		for _, at := range []*goredis.Client{a, b} {
-			place{at, channel("", "shop")}.subscribed(t, 1)
+			redisChannel{at, channel("", "shop")}.subscribed(t, 1)
 			must(t, at.Publish(ctx, channel("", "shop"), "begin").Err())
 		}
 		for begun := 0; begun < 2; {
@@ -262,7 +262,7 @@ func TestSubscriptionsSurvive(t *testing.T) {
 	for i := range 10 {
 		pages = append(pages, subscribeTo(t, w.client(2+i%2), channel("a", "shop")))
 	}
-	there := place{spoke, channel("", "shop")}
+	there := redisChannel{spoke, channel("", "shop")}
 	there.subscribed(t, 1)
 	must(t, spoke.Publish(ctx, channel("", "shop"), "begin").Err())
 	for _, p := range pages {
@@ -311,7 +311,7 @@ func TestSubscribersAreToldOfALoss(t *testing.T) {
 	must(t, spoke.Set(ctx, strings.TrimSuffix(tree("", "shop"), ".gz"), text, 0).Err())
 	c := w.client(3)
 	page := subscribeTo(t, c, channel("a", "shop"))
-	there := place{spoke, channel("", "shop")}
+	there := redisChannel{spoke, channel("", "shop")}
 	there.subscribed(t, 1)
 	shows := func() string {
 		t.Helper()
@@ -323,7 +323,7 @@ func TestSubscribersAreToldOfALoss(t *testing.T) {
 		t.Fatalf("GET = %s", got)
 	}
 	kit.EventuallyNil(t, "the value to be kept", func() error {
-		if w.keep.len() == 0 {
+		if w.store.len() == 0 {
 			return errors.New("nothing is kept")
 		}
 		return nil
@@ -365,7 +365,7 @@ func TestAbsentSpoke(t *testing.T) {
 	c := w.client(3)
 	must(t, c.Get(ctx, tree("a", "shop")).Err())
 	kit.EventuallyNil(t, "the value to be kept", func() error {
-		if w.keep.len() == 0 {
+		if w.store.len() == 0 {
 			return errors.New("nothing is kept")
 		}
 		return nil
@@ -409,7 +409,7 @@ func TestAbsentSpoke(t *testing.T) {
 		t.Errorf("GET after the spoke's redis lost all = %q, %v", got, err)
 	}
 	kit.EventuallyNil(t, "the value to be forgotten", func() error {
-		if w.keep.len() != 0 {
+		if w.store.len() != 0 {
 			return errors.New("it is kept")
 		}
 		return nil
@@ -430,7 +430,7 @@ func TestOtherFormat(t *testing.T) {
 		if err := c.Get(ctx, tree(agent, "other")).Err(); err == nil {
 			t.Errorf("another GET of agent %s succeeds", agent)
 		}
-		told := w.told()
+		told := w.drainFound()
 		if len(told) != 1 || !strings.HasPrefix(told[0], agent+": ") || !strings.Contains(told[0], " as "+format+", and the hub's asks for 1.8.3.gz: ") {
 			t.Errorf("of agent %s it is found %q", agent, told)
 		}
@@ -443,7 +443,7 @@ func TestOtherFormat(t *testing.T) {
 			must(t, c.Get(ctx, tree(agent, "shop")).Err())
 		}
 	}
-	if diff := cmp.Diff([]string{"plain: ", "good: "}, w.told()); diff != "" {
+	if diff := cmp.Diff([]string{"plain: ", "good: "}, w.drainFound()); diff != "" {
 		t.Errorf("what is found of them (-want +got)\n%s", diff)
 	}
 }

@@ -17,42 +17,42 @@ import (
 const KeptFor = 7 * 24 * time.Hour
 
 const (
-	// keepQueue bounds the values that wait to be kept; more are not.
-	keepQueue = 64
+	// maxQueued bounds the values that wait to be kept; more are not.
+	maxQueued = 64
 	// maxUnasked is how many values that no one has asked for wait to be kept before no more
 	// of these are read.
 	maxUnasked = 4
-	// keepTime bounds one call of the LastKnownStore.
-	keepTime = 2 * time.Second
+	// storeTimeout bounds one call of the LastKnownStore.
+	storeTimeout = 2 * time.Second
 	// touchEvery is how often it is written down, at most, that a value was seen again and
 	// has not changed: what a process knows that is killed is behind by no more. When an
 	// agent goes it is written at once.
 	touchEvery = 5 * time.Minute
 	// touchBatch bounds the keys of one call of the LastKnownStore.
 	touchBatch = 500
-	// keepKnown bounds what is remembered of what was kept. Beyond it all is
+	// maxKnown bounds what is remembered of what was kept. Beyond it all is
 	// forgotten, and kept once more.
-	keepKnown = 65536
+	maxKnown = 65536
 )
 
 // lastKnownCache keeps the last values of spokes. A nil one keeps nothing.
 type lastKnownCache struct {
-	keeper  LastKnownStore
+	store   LastKnownStore
 	metrics *hubMetrics
 	log     zerolog.Logger
-	queue   chan kept
+	queue   chan storeWrite
 	// unasked are values that no one has asked for. They are taken when nothing else waits.
-	unasked chan kept
-	waits   atomic.Int64 // for that
+	unasked        chan storeWrite
+	unaskedWaiting atomic.Int64 // callers of saveUnasked
 
 	mu    sync.Mutex // guards known and count
 	known map[identity.AgentName]map[string]fingerprint
 	count int          // of all that is known
-	seed  maphash.Seed // of seals, which no one else can guess
+	seed  maphash.Seed // of fingerprints, which no one else can guess
 }
 
-// kept is a value to be kept, or, when it is nil, to be forgotten.
-type kept struct {
+// storeWrite is a value to be kept, or, when it is nil, to be forgotten.
+type storeWrite struct {
 	agent identity.AgentName
 	key   string
 	value []byte
@@ -68,52 +68,53 @@ type fingerprint struct {
 	seen, written time.Time
 }
 
-func newKeeping(k LastKnownStore, m *hubMetrics, log zerolog.Logger) *lastKnownCache {
-	return &lastKnownCache{keeper: k, metrics: m, log: log, queue: make(chan kept, keepQueue), unasked: make(chan kept),
+func newLastKnownCache(store LastKnownStore, m *hubMetrics, log zerolog.Logger) *lastKnownCache {
+	return &lastKnownCache{store: store, metrics: m, log: log,
+		queue: make(chan storeWrite, maxQueued), unasked: make(chan storeWrite),
 		known: map[identity.AgentName]map[string]fingerprint{}, seed: maphash.MakeSeed()}
 }
 
-// keptKey is a key by Agent object, so that one that is created again inherits nothing.
-func keptKey(k owned) string { return k.target.UID + "|" + k.key.String() }
+// storeKey is a key by Agent object, so that one that is created again inherits nothing.
+func storeKey(k owned) string { return k.target.UID + "|" + k.key.String() }
 
-// keep has value kept, soon. It does not block.
-func (k *lastKnownCache) keep(key owned, value []byte) {
+// save has value kept, soon. It does not block.
+func (k *lastKnownCache) save(key owned, value []byte) {
 	if k == nil {
 		return
 	}
-	if v, due := k.note(key, value); due {
-		k.put(v)
+	if v, due := k.observe(key, value); due {
+		k.enqueue(v)
 	}
 }
 
-// keepUnasked has a value kept that no one has asked for, and waits until it has its turn,
-// which is after all that keep has been given.
-func (k *lastKnownCache) keepUnasked(ctx context.Context, key owned, value []byte) error {
-	v, due := k.note(key, value)
+// saveUnasked has a value kept that no one has asked for, and waits until it has its turn,
+// which is after all that was given to save.
+func (k *lastKnownCache) saveUnasked(ctx context.Context, key owned, value []byte) error {
+	v, due := k.observe(key, value)
 	if !due {
 		return nil
 	}
-	k.waits.Add(1)
-	defer k.waits.Add(-1)
+	k.unaskedWaiting.Add(1)
+	defer k.unaskedWaiting.Add(-1)
 	select {
 	case k.unasked <- v:
 		return nil
 	case <-ctx.Done():
-		k.undone(v, "dropped")
+		k.notWritten(v, "dropped")
 		return context.Cause(ctx)
 	}
 }
 
-// roomy reports whether values that no one has asked for would keep no others waiting, nor
+// hasRoom reports whether values that no one has asked for would keep no others waiting, nor
 // wait long themselves.
-func (k *lastKnownCache) roomy() bool {
-	return len(k.queue) < keepQueue/2 && k.waits.Load() < maxUnasked
+func (k *lastKnownCache) hasRoom() bool {
+	return len(k.queue) < maxQueued/2 && k.unaskedWaiting.Load() < maxUnasked
 }
 
-// note takes note that a value was seen, and returns what is to be written down of that; due
+// observe takes note that a value was seen, and returns what is to be written down of that; due
 // is false for nothing.
-func (k *lastKnownCache) note(key owned, value []byte) (v kept, due bool) {
-	agent, name, now := key.target.Agent, keptKey(key), time.Now()
+func (k *lastKnownCache) observe(key owned, value []byte) (v storeWrite, due bool) {
+	agent, name, now := key.target.Agent, storeKey(key), time.Now()
 	is := fingerprint{sum: maphash.Bytes(k.seed, value), seen: now, written: now}
 	k.mu.Lock()
 	before, found := k.known[agent][name]
@@ -122,21 +123,21 @@ func (k *lastKnownCache) note(key owned, value []byte) (v kept, due bool) {
 	if recent {
 		is.written = before.written
 	}
-	k.know(agent, name, is)
+	k.setKnown(agent, name, is)
 	k.mu.Unlock()
 	switch {
 	case recent:
-		return kept{}, false
+		return storeWrite{}, false
 	case same:
-		return kept{agent: agent, seen: []string{name}}, true
+		return storeWrite{agent: agent, seen: []string{name}}, true
 	}
-	return kept{agent: agent, key: name, value: value, sum: is.sum}, true
+	return storeWrite{agent: agent, key: name, value: value, sum: is.sum}, true
 }
 
-// know notes what is known of a value. It is called with mu locked.
-func (k *lastKnownCache) know(agent identity.AgentName, name string, is fingerprint) {
+// setKnown records what is known of a value. It is called with mu locked.
+func (k *lastKnownCache) setKnown(agent identity.AgentName, name string, is fingerprint) {
 	if _, found := k.known[agent][name]; !found {
-		if k.count >= keepKnown {
+		if k.count >= maxKnown {
 			clear(k.known)
 			k.count = 0
 		}
@@ -148,9 +149,9 @@ func (k *lastKnownCache) know(agent identity.AgentName, name string, is fingerpr
 	k.known[agent][name] = is
 }
 
-// unknow forgets what is known of a value, so that it is kept when it is seen again. It
+// dropKnown forgets what is known of a value, so that it is kept when it is seen again. It
 // is called with mu locked.
-func (k *lastKnownCache) unknow(agent identity.AgentName, name string) (found bool) {
+func (k *lastKnownCache) dropKnown(agent identity.AgentName, name string) (found bool) {
 	if _, found = k.known[agent][name]; found {
 		delete(k.known[agent], name)
 		k.count--
@@ -163,17 +164,17 @@ func (k *lastKnownCache) forget(key owned) {
 	if k == nil {
 		return
 	}
-	agent, name := key.target.Agent, keptKey(key)
+	agent, name := key.target.Agent, storeKey(key)
 	k.mu.Lock()
-	found := k.unknow(agent, name)
+	found := k.dropKnown(agent, name)
 	k.mu.Unlock()
 	if found { // else it was kept by an earlier process, and goes by itself
-		k.put(kept{agent: agent, key: name})
+		k.enqueue(storeWrite{agent: agent, key: name})
 	}
 }
 
-// gone has it written down when each value of an agent was last seen. It does not block.
-func (k *lastKnownCache) gone(agent identity.AgentName) {
+// flushSeen has it written down when each value of an agent was last seen. It does not block.
+func (k *lastKnownCache) flushSeen(agent identity.AgentName) {
 	if k == nil {
 		return
 	}
@@ -188,20 +189,20 @@ func (k *lastKnownCache) gone(agent identity.AgentName) {
 	}
 	k.mu.Unlock()
 	for batch := range slices.Chunk(seen, touchBatch) {
-		k.put(kept{agent: agent, seen: batch})
+		k.enqueue(storeWrite{agent: agent, seen: batch})
 	}
 }
 
-func (k *lastKnownCache) put(v kept) {
+func (k *lastKnownCache) enqueue(v storeWrite) {
 	select {
 	case k.queue <- v:
 	default:
-		k.undone(v, "dropped")
+		k.notWritten(v, "dropped")
 	}
 }
 
-// undone notes that something was not kept, for the next time.
-func (k *lastKnownCache) undone(v kept, result string) {
+// notWritten records that something was not kept, for the next time.
+func (k *lastKnownCache) notWritten(v storeWrite, result string) {
 	k.metrics.kept.WithLabelValues(result).Inc()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -212,7 +213,7 @@ func (k *lastKnownCache) undone(v kept, result string) {
 		}
 	}
 	if v.seen == nil {
-		k.unknow(v.agent, v.key)
+		k.dropKnown(v.agent, v.key)
 	}
 }
 
@@ -221,17 +222,17 @@ func (k *lastKnownCache) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		select {
 		case v := <-k.queue:
-			k.one(ctx, v)
+			k.write(ctx, v)
 			continue
 		default:
 		}
 		select {
 		case <-ctx.Done():
 		case v := <-k.queue:
-			k.one(ctx, v)
+			k.write(ctx, v)
 		case v := <-k.unasked:
 			if !k.outdated(v) {
-				k.one(ctx, v)
+				k.write(ctx, v)
 			}
 		}
 	}
@@ -239,7 +240,7 @@ func (k *lastKnownCache) run(ctx context.Context) error {
 }
 
 // outdated reports whether another value was seen while one waited.
-func (k *lastKnownCache) outdated(v kept) bool {
+func (k *lastKnownCache) outdated(v storeWrite) bool {
 	if v.seen != nil {
 		return false
 	}
@@ -249,21 +250,21 @@ func (k *lastKnownCache) outdated(v kept) bool {
 	return found && is.sum != v.sum
 }
 
-func (k *lastKnownCache) one(ctx context.Context, v kept) {
-	ctx, cancel := context.WithTimeout(ctx, keepTime)
+func (k *lastKnownCache) write(ctx context.Context, v storeWrite) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	var err error
 	switch {
 	case v.seen != nil:
 		err = k.touch(ctx, v)
 	case v.value == nil:
-		err = k.keeper.Forget(ctx, v.key)
+		err = k.store.Forget(ctx, v.key)
 	default:
-		err = k.keeper.Keep(ctx, v.key, v.value)
+		err = k.store.Set(ctx, v.key, v.value)
 	}
 	if err != nil {
 		k.log.Debug().Err(err).Msg("a last value cannot be kept")
-		k.undone(v, "failed")
+		k.notWritten(v, "failed")
 		return
 	}
 	k.metrics.kept.WithLabelValues("kept").Inc()
@@ -271,7 +272,7 @@ func (k *lastKnownCache) one(ctx context.Context, v kept) {
 
 // touch writes down when values were last seen. Those of which nothing is kept any more
 // are kept when they are seen again.
-func (k *lastKnownCache) touch(ctx context.Context, v kept) error {
+func (k *lastKnownCache) touch(ctx context.Context, v storeWrite) error {
 	ages, now := map[string]time.Duration{}, time.Now()
 	k.mu.Lock()
 	for _, name := range v.seen {
@@ -280,14 +281,14 @@ func (k *lastKnownCache) touch(ctx context.Context, v kept) error {
 		}
 	}
 	k.mu.Unlock()
-	missing, err := k.keeper.Touch(ctx, ages)
+	missing, err := k.store.Touch(ctx, ages)
 	if err != nil {
 		return err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, name := range missing {
-		k.unknow(v.agent, name)
+		k.dropKnown(v.agent, name)
 	}
 	return nil
 }
@@ -298,16 +299,16 @@ func (k *lastKnownCache) last(ctx context.Context, key owned) ([]byte, time.Dura
 	if !key.target.Known {
 		return nil, 0
 	}
-	ctx, cancel := context.WithTimeout(ctx, keepTime)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	value, age, err := k.keeper.Last(ctx, keptKey(key))
+	value, age, err := k.store.Last(ctx, storeKey(key))
 	if err != nil {
 		k.log.Debug().Err(err).Msg("a last value cannot be read")
 		return nil, 0
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if is, found := k.known[key.target.Agent][keptKey(key)]; found && value != nil &&
+	if is, found := k.known[key.target.Agent][storeKey(key)]; found && value != nil &&
 		is.sum == maphash.Bytes(k.seed, value) {
 		age = min(age, time.Since(is.seen))
 	}

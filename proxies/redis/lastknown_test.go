@@ -16,15 +16,15 @@ import (
 	"github.com/argomesh/argomesh/identity"
 )
 
-// shelf keeps values and when they were seen, and notes its calls.
-type shelf struct {
+// recordingStore keeps values and when they were seen, and notes its calls.
+type recordingStore struct {
 	values map[string][]byte
 	at     map[string]time.Time
 	calls  []string
 	err    error
 }
 
-func (s *shelf) Keep(_ context.Context, key string, value []byte) error {
+func (s *recordingStore) Set(_ context.Context, key string, value []byte) error {
 	s.calls = append(s.calls, "keep")
 	if s.err == nil {
 		s.values[key], s.at[key] = value, time.Now()
@@ -32,16 +32,16 @@ func (s *shelf) Keep(_ context.Context, key string, value []byte) error {
 	return s.err
 }
 
-func (s *shelf) Last(_ context.Context, key string) ([]byte, time.Duration, error) {
+func (s *recordingStore) Last(_ context.Context, key string) ([]byte, time.Duration, error) {
 	return s.values[key], time.Since(s.at[key]), s.err
 }
 
-func (s *shelf) Forget(_ context.Context, key string) error {
+func (s *recordingStore) Forget(_ context.Context, key string) error {
 	delete(s.values, key)
 	return s.err
 }
 
-func (s *shelf) Touch(_ context.Context, ages map[string]time.Duration) (missing []string, err error) {
+func (s *recordingStore) Touch(_ context.Context, ages map[string]time.Duration) (missing []string, err error) {
 	s.calls = append(s.calls, fmt.Sprint("touch ", len(ages)))
 	for key, age := range ages {
 		if s.values[key] == nil {
@@ -53,7 +53,7 @@ func (s *shelf) Touch(_ context.Context, ages map[string]time.Duration) (missing
 }
 
 // said returns the calls since the last time.
-func (s *shelf) said() string {
+func (s *recordingStore) said() string {
 	calls := s.calls
 	s.calls = nil
 	return fmt.Sprint(calls)
@@ -67,8 +67,8 @@ func TestSeenAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &shelf{values: map[string][]byte{}, at: map[string]time.Time{}}
-		k := newKeeping(s, m, zerolog.Nop())
+		s := &recordingStore{values: map[string][]byte{}, at: map[string]time.Time{}}
+		k := newLastKnownCache(s, m, zerolog.Nop())
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
 		go func() { _ = k.run(ctx) }()
@@ -80,7 +80,7 @@ func TestSeenAgain(t *testing.T) {
 			return owned{key: appkey.Key{Family: appkey.ResourcesTree, Instance: appkey.Instance{Name: app}, Format: "1"}, target: Target{Agent: name, UID: "u", Known: true}}
 		}
 		sees := func(app, value string) {
-			k.keep(key(app), []byte(value))
+			k.save(key(app), []byte(value))
 			synctest.Wait()
 		}
 		is := func(when, calls string, age time.Duration) {
@@ -109,21 +109,21 @@ func TestSeenAgain(t *testing.T) {
 		<-time.After(time.Minute)
 		sees("shop", "b")
 		<-time.After(time.Second)
-		k.gone(name)
-		k.gone(name)
+		k.flushSeen(name)
+		k.flushSeen(name)
 		synctest.Wait()
 		is("its agent goes", "[touch 1]", time.Second)
-		if at := s.at[keptKey(key("shop"))]; time.Since(at) != time.Second {
+		if at := s.at[storeKey(key("shop"))]; time.Since(at) != time.Second {
 			t.Errorf("written down is %s", at)
 		}
 		// What another process kept meanwhile is no older than that says.
 		values := maps.Clone(s.values)
-		s.values[keptKey(key("shop"))] = []byte("of another")
+		s.values[storeKey(key("shop"))] = []byte("of another")
 		<-time.After(time.Second)
 		is("of another process", "[]", 2*time.Second)
 		s.values = values
 		// What is not there any more is kept again.
-		delete(s.values, keptKey(key("shop")))
+		delete(s.values, storeKey(key("shop")))
 		<-time.After(touchEvery)
 		sees("shop", "b")
 		sees("shop", "b")

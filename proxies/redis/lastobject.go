@@ -23,19 +23,19 @@ type Object struct{ Group, Kind, Namespace, Name string }
 // word.
 func (h *Hub) LastLive(ctx context.Context, agent identity.AgentName, uid string, i appkey.Instance,
 	of Object) (live []byte, at time.Time, ok bool) {
-	format := h.keptFormat()
+	format := h.cacheFormat()
 	target, isOwned, err := h.cfg.Owners.Owner(i)
-	if h.keeping == nil || format == "" || err != nil || !isOwned || !target.Known || target.Agent != agent ||
+	if h.lastKnown == nil || format == "" || err != nil || !isOwned || !target.Known || target.Agent != agent ||
 		target.UID != uid {
 		return nil, time.Time{}, false
 	}
 	key := owned{key: appkey.Key{Family: appkey.ManagedResources, Instance: i, Format: format}, target: target}
-	release, err := h.cfg.Quota.Take(ctx, agent, quota.Working, values.MarkingBytes)
+	release, err := h.cfg.Quota.Acquire(ctx, agent, quota.Working, values.MarkingBytes)
 	if err != nil {
 		return nil, time.Time{}, false // no one waits for it
 	}
 	defer release()
-	value, age := h.keeping.last(ctx, key)
+	value, age := h.lastKnown.last(ctx, key)
 	defer h.cfg.Quota.Compute(agent).End()
 	if value == nil || values.MeasuredWhole(key.key, value) != nil {
 		return nil, time.Time{}, false

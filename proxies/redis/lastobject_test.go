@@ -29,7 +29,7 @@ func TestLastLive(t *testing.T) {
 	}
 	must(t, w.client(3).Get(ctx, managed("a")).Err())
 	kit.EventuallyNil(t, "the value to be kept", func() error {
-		if w.keep.len() == 0 {
+		if w.store.len() == 0 {
 			return errors.New("nothing is kept")
 		}
 		return nil
@@ -50,7 +50,7 @@ func TestLastLive(t *testing.T) {
 			t.Errorf("%s: %s, %t", name, got, ok)
 		}
 	}
-	must(t, w.keep.Keep(ctx, "uid-a|"+managed("a"), []byte(`[{"kind":`)))
+	must(t, w.store.Set(ctx, "uid-a|"+managed("a"), []byte(`[{"kind":`)))
 	if got, _, ok := w.hub.LastLive(ctx, kit.Agent(t, "a"), "uid-a", shop, deployment); ok {
 		t.Errorf("of what cannot be read: %s", got)
 	}

@@ -49,11 +49,11 @@ func TestCommandHead(t *testing.T) {
 // A caller that does not read has room for so many messages; equal ones are one.
 func TestMailboxHoldsSoMuch(t *testing.T) {
 	fill := func(n int, payload func(int) string) (waiting int, sound bool) {
-		b := newMailbox()
+		b := newOutbox()
 		for i := range n {
 			b.deliver(message{channel: "c", payload: payload(i)})
 		}
-		m, ok := b.take()
+		m, ok := b.drain()
 		return len(m), ok
 	}
 	different := func(i int) string { return fmt.Sprint(i) }
@@ -77,9 +77,9 @@ func TestMailboxHoldsSoMuch(t *testing.T) {
 
 // Of changes no more is noted than callers are subscribed to.
 func TestFollowersAreBounded(t *testing.T) {
-	f, l, shop := newFollowers(), &listener{}, appkey.Instance{Name: "shop"}
+	f, l, shop := newSubscriptionIndex(), &listener{}, appkey.Instance{Name: "shop"}
 	f.changed(shop)
-	if due := f.due(); len(due) != 0 || len(f.wake) != 0 {
+	if due := f.due(); len(due) != 0 || len(f.pending) != 0 {
 		t.Errorf("what nobody is subscribed to is due: %v", due)
 	}
 	f.add(shop, l)
@@ -107,15 +107,15 @@ func TestFollowersAreBounded(t *testing.T) {
 	}
 }
 
-// noKeeper keeps nothing.
-type noKeeper struct{}
+// noStore keeps nothing.
+type noStore struct{}
 
-func (noKeeper) Keep(context.Context, string, []byte) error { return nil }
-func (noKeeper) Forget(context.Context, string) error       { return nil }
-func (noKeeper) Touch(context.Context, map[string]time.Duration) ([]string, error) {
+func (noStore) Set(context.Context, string, []byte) error { return nil }
+func (noStore) Forget(context.Context, string) error      { return nil }
+func (noStore) Touch(context.Context, map[string]time.Duration) ([]string, error) {
 	return nil, nil
 }
-func (noKeeper) Last(context.Context, string) ([]byte, time.Duration, error) {
+func (noStore) Last(context.Context, string) ([]byte, time.Duration, error) {
 	return nil, 0, nil
 }
 
@@ -126,37 +126,37 @@ func TestKeepingIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := newKeeping(noKeeper{}, m, zerolog.Nop())
+	k := newLastKnownCache(noStore{}, m, zerolog.Nop())
 	key := func(i int) owned {
 		return owned{key: appkey.Key{Family: appkey.ResourcesTree, Instance: appkey.Instance{Name: fmt.Sprint("a", i)}, Format: "1"}, target: Target{UID: "u"}}
 	}
-	for i := range keepQueue {
-		k.keep(key(i), []byte("x"))
+	for i := range maxQueued {
+		k.save(key(i), []byte("x"))
 	}
-	if dropped := testutil.ToFloat64(m.kept.WithLabelValues("dropped")); dropped != 0 || len(k.queue) != keepQueue {
+	if dropped := testutil.ToFloat64(m.kept.WithLabelValues("dropped")); dropped != 0 || len(k.queue) != maxQueued {
 		t.Errorf("%v are dropped and %d wait at the limit", dropped, len(k.queue))
 	}
-	k.keep(key(keepQueue), []byte("x"))
+	k.save(key(maxQueued), []byte("x"))
 	if dropped := testutil.ToFloat64(m.kept.WithLabelValues("dropped")); dropped != 1 {
 		t.Errorf("%v are dropped beyond the limit", dropped)
 	}
 	<-k.queue
-	k.keep(key(keepQueue), []byte("x"))
-	if len(k.queue) != keepQueue {
+	k.save(key(maxQueued), []byte("x"))
+	if len(k.queue) != maxQueued {
 		t.Error("what was dropped is not tried again")
 	}
-	k.keep(key(keepQueue), []byte("x"))
+	k.save(key(maxQueued), []byte("x"))
 	if dropped := testutil.ToFloat64(m.kept.WithLabelValues("dropped")); dropped != 1 {
 		t.Error("what is the same is kept again")
 	}
-	for i := k.count; i < keepKnown; i++ {
-		k.know(identity.AgentName{}, fmt.Sprint(i), fingerprint{})
+	for i := k.count; i < maxKnown; i++ {
+		k.setKnown(identity.AgentName{}, fmt.Sprint(i), fingerprint{})
 	}
-	if n := len(k.known[identity.AgentName{}]); n != keepKnown || k.count != keepKnown {
+	if n := len(k.known[identity.AgentName{}]); n != maxKnown || k.count != maxKnown {
 		t.Errorf("%d are remembered, and counted as %d", n, k.count)
 	}
 	<-k.queue
-	k.keep(key(keepQueue+1), []byte("x"))
+	k.save(key(maxQueued+1), []byte("x"))
 	if n := len(k.known[identity.AgentName{}]); n != 1 || k.count != 1 {
 		t.Errorf("%d are remembered, and counted as %d", n, k.count)
 	}
@@ -182,8 +182,8 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 		for range n {
 			near, far := net.Pipe()
 			t.Cleanup(func() { _ = far.Close() }) // there is no one
-			p := &resp.Patient{Conn: near}
-			r.give(&link{conn: p, in: resp.NewWire(p)})
+			p := &resp.DeadlineConn{Conn: near}
+			r.putIdle(&link{conn: p, in: resp.NewWire(p)})
 		}
 	}
 	r, other := newRemote(h, identity.AgentName{}), newRemote(h, identity.AgentName{})

@@ -9,7 +9,7 @@ import (
 )
 
 // confirmWait is how long the confirmation of a subscription waits for the agent's, so
-// that nothing said after it is missed. Later ones are told to look again.
+// that no message after it is missed. After later ones the caller reads again.
 const confirmWait = time.Second
 
 // listener is a caller as far as it is subscribed to channels of Applications. Each
@@ -28,34 +28,34 @@ type listener struct {
 type subscription struct {
 	name string
 	key  appkey.Key
-	// told says that the caller knows that it is subscribed.
-	told bool
-	// share is its part in what an agent is asked for; nil while no agent is to be asked.
-	share *subscriptionPart
+	// confirmed says that the caller knows that it is subscribed.
+	confirmed bool
+	// part is its part in what an agent is asked for; nil while no agent is to be asked.
+	part *subscriptionPart
 }
 
 func newListener(h *Hub, spawn spawn) *listener {
-	return &listener{outbox: newMailbox(), hub: h, spawn: spawn, subscriptions: map[string]*subscription{}}
+	return &listener{outbox: newOutbox(), hub: h, spawn: spawn, subscriptions: map[string]*subscription{}}
 }
 
 // attach subscribes to a channel, and waits a moment for the agent to confirm, if there
-// is one. The caller is told, and then confirm is called.
+// is one. The caller gets its confirmation, and then confirm is called.
 func (l *listener) attach(ctx context.Context, name string, key appkey.Key) {
-	share := l.add(name, key)
-	if share == nil {
+	part := l.add(name, key)
+	if part == nil {
 		return
 	}
-	patience := time.NewTimer(confirmWait)
-	defer patience.Stop()
+	timeout := time.NewTimer(confirmWait)
+	defer timeout.Stop()
 	select {
-	case <-share.topic.ready:
+	case <-part.channel.ready:
 	case <-ctx.Done():
-	case <-patience.C:
-		share.at.stopWaiting()
+	case <-timeout.C:
+		part.subscriber.stopWaiting()
 	}
 }
 
-// add notes a subscription, and returns its share if it is a new one that has one.
+// add notes a subscription, and returns its part if it is a new one that has one.
 func (l *listener) add(name string, key appkey.Key) *subscriptionPart {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,13 +64,14 @@ func (l *listener) add(name string, key appkey.Key) *subscriptionPart {
 	}
 	s := &subscription{name: name, key: key}
 	l.subscriptions[name] = s
-	l.hub.followers.add(key.Instance, l) // first, so that no change is missed from here on
-	l.place(s)
-	return s.share
+	l.hub.subscriptions.add(key.Instance, l) // first, so that no change is missed from here on
+	l.followOwner(s)
+	return s.part
 }
 
-// place puts a subscription where its Application is. It is called with mu locked.
-func (l *listener) place(s *subscription) {
+// followOwner moves a subscription to the agent that has its Application now. It is called
+// with mu locked.
+func (l *listener) followOwner(s *subscription) {
 	var (
 		at      *subscriber
 		channel string
@@ -78,50 +79,50 @@ func (l *listener) place(s *subscription) {
 	if target, isOwned, err := l.hub.cfg.Owners.Owner(s.key.Instance); err == nil && isOwned && target.Known {
 		at, channel = l.hub.remote(target.Agent).subscriber, s.key.Of(target.Instance).String()
 	}
-	if at == nil && s.share == nil || s.share != nil && s.share.at == at && s.share.topic.channel == channel {
+	if at == nil && s.part == nil || s.part != nil && s.part.subscriber == at && s.part.channel.name == channel {
 		return
 	}
 	l.leave(s)
 	if at != nil {
 		l.hub.metrics.subscriptions.Inc()
-		s.share = at.join(l, s.name, channel, s.told)
+		s.part = at.join(l, s.name, channel, s.confirmed)
 	}
-	if s.told {
+	if s.confirmed {
 		l.deliver(message{channel: s.name, at: time.Now()}) // what is there may be something else
 	}
 }
 
 // leave ends a subscription's part at an agent. It is called with mu locked.
 func (l *listener) leave(s *subscription) {
-	if s.share != nil {
+	if s.part != nil {
 		l.hub.metrics.subscriptions.Dec()
-		s.share.leave()
-		s.share = nil
+		s.part.leave()
+		s.part = nil
 	}
 }
 
-// confirm says that the caller has been told that it is subscribed.
+// confirm says that the caller knows that it is subscribed.
 func (l *listener) confirm(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.subscriptions[name]
-	if s == nil || s.told {
+	if s == nil || s.confirmed {
 		return
 	}
-	s.told = true
-	if s.share != nil {
-		s.share.confirm()
+	s.confirmed = true
+	if s.part != nil {
+		s.part.confirm()
 	}
 }
 
-// look puts the subscriptions to channels of an Application where it is now, and with
-// the zero Instance those to channels of any.
-func (l *listener) look(i appkey.Instance) {
+// ownerChanged moves the subscriptions to channels of an Application to the agent that has it
+// now, and with the zero Instance those to channels of any.
+func (l *listener) ownerChanged(i appkey.Instance) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.subscriptions {
 		if i == (appkey.Instance{}) || i == s.key.Instance {
-			l.place(s)
+			l.followOwner(s)
 		}
 	}
 }
@@ -147,6 +148,6 @@ func (l *listener) detachAll() {
 // remove is called with mu locked.
 func (l *listener) remove(s *subscription) {
 	delete(l.subscriptions, s.name)
-	l.hub.followers.remove(s.key.Instance, l)
+	l.hub.subscriptions.remove(s.key.Instance, l)
 	l.leave(s)
 }

@@ -15,7 +15,7 @@ func (h *Hub) marked(ctx context.Context, of owned, value []byte, age string) []
 	if of.key.Family != appkey.ResourcesTree {
 		return value
 	}
-	release, err := h.cfg.Quota.Take(ctx, of.target.Agent, quota.Working, values.MarkingBytes)
+	release, err := h.cfg.Quota.Acquire(ctx, of.target.Agent, quota.Working, values.MarkingBytes)
 	if err != nil {
 		return value // no one waits for it
 	}

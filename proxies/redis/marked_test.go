@@ -32,7 +32,7 @@ func TestMarked(t *testing.T) {
 		ctx, release := t.Context(), func() {}
 		if tt.busy {
 			ctx = ended
-			if release, err = q.Take(t.Context(), identity.AgentName{}, quota.Working, quota.PeerWorking); err != nil {
+			if release, err = q.Acquire(t.Context(), identity.AgentName{}, quota.Working, quota.PeerWorking); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -15,7 +15,7 @@ const (
 	maxMessageBytes = 8 << 20
 )
 
-// message is what a caller is told, under its own name for the channel. Without a
+// message is what is sent to a caller, under its own name for the channel. Without a
 // payload it says that there is something to look at.
 type message struct {
 	channel, payload string
@@ -32,7 +32,7 @@ type outbox struct {
 	slow    bool
 }
 
-func newMailbox() *outbox { return &outbox{ready: notify.NewSignal()} }
+func newOutbox() *outbox { return &outbox{ready: notify.NewSignal()} }
 
 // deliver queues a message. One that waits already does for another like it.
 func (b *outbox) deliver(m message) {
@@ -48,11 +48,11 @@ func (b *outbox) deliver(m message) {
 	} else {
 		b.waiting, b.bytes = append(b.waiting, m), b.bytes+len(m.payload)
 	}
-	b.ready.Tell()
+	b.ready.Notify()
 }
 
-// take returns the messages that wait, and false when there were too many.
-func (b *outbox) take() ([]message, bool) {
+// drain returns the messages that wait, and false when there were too many.
+func (b *outbox) drain() ([]message, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := b.waiting

@@ -35,12 +35,12 @@ type remote struct {
 
 	mu     sync.Mutex // guards what follows
 	idle   []*link
-	warned map[string]time.Time // when what was last said of it
-	fit    formatStatus
-	// heard is when the agent's Redis last answered. there says that it has answered since it was
-	// last counted as away.
-	heard time.Time
-	there bool
+	warned map[string]time.Time // when which warning was last logged
+	format formatStatus
+	// lastAnswer is when the agent's Redis last answered, and answering says that it has since it
+	// was last counted as away.
+	lastAnswer time.Time
+	answering  bool
 
 	subscriber *subscriber
 }
@@ -53,7 +53,7 @@ func newRemote(h *Hub, agent identity.AgentName) *remote {
 
 // link is one connection to an agent's Spoke.
 type link struct {
-	conn *resp.Patient
+	conn *resp.DeadlineConn
 	in   resp.Wire
 	// expiry ends it when it is idle.
 	expiry *time.Timer
@@ -64,25 +64,25 @@ func (r *remote) dial(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &resp.Patient{Conn: conn, ReadTime: progressTimeout, WriteTime: progressTimeout}
+	p := &resp.DeadlineConn{Conn: conn, ReadTime: progressTimeout, WriteTime: progressTimeout}
 	return &link{conn: p, in: resp.NewWire(p)}, nil
 }
 
-// hears notes that the agent's Redis answered.
-func (r *remote) hears() {
+// answered notes that the agent's Redis answered.
+func (r *remote) answered() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.heard, r.there = time.Now(), true
+	r.lastAnswer, r.answering = time.Now(), true
 }
 
-// lost notes that it does not answer. What was seen there until now is written down, once.
-func (r *remote) lost() {
+// unanswered notes that it does not answer. What was seen there until now is written down, once.
+func (r *remote) unanswered() {
 	r.mu.Lock()
-	was := r.there
-	r.there = false
+	was := r.answering
+	r.answering = false
 	r.mu.Unlock()
 	if was {
-		r.hub.keeping.gone(r.agent)
+		r.hub.lastKnown.flushSeen(r.agent)
 	}
 }
 
@@ -99,7 +99,7 @@ func (r *remote) absence(err error) string {
 	since, away := r.awaySince()
 	if !away {
 		r.mu.Lock()
-		since = r.heard
+		since = r.lastAnswer
 		r.mu.Unlock()
 	}
 	text := "agent " + r.agent.String() + " does not answer"
@@ -129,8 +129,8 @@ func (r *remote) takeIdle() *link {
 	return nil
 }
 
-// give keeps a connection for the next call, or closes it.
-func (r *remote) give(l *link) {
+// putIdle keeps a connection for the next call, or closes it.
+func (r *remote) putIdle(l *link) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.idle) >= cap(r.calls) || l.in.Buffered() > 0 || !r.hub.idleBegins(len(r.idle) < idleReserved) {
@@ -198,17 +198,17 @@ func (r *remote) exceeded(err error) {
 
 // warnFormat says that nothing can be read there, and what is to be done.
 func (r *remote) warnFormat() {
-	r.warn("format", "the spoke's argo cd keeps its cache in another format than the hub's asks for")
+	r.warn("format", "the spoke's Argo CD keeps its cache in another format than the hub's")
 }
 
-// noteFormat takes what an answer says of the agent's cache.
+// noteFormat records what an answer says of the format of the agent's cache.
 func (r *remote) noteFormat(asked, kept string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before := r.fit
-	r.fit = before.next(asked, kept, time.Now())
-	if r.hub.cfg.Found != nil && (r.fit.known != before.known || r.fit.asked != before.asked ||
-		r.fit.kept != before.kept) {
-		r.hub.cfg.Found(r.agent, r.fit.String())
+	before := r.format
+	r.format = before.next(asked, kept, time.Now())
+	if r.hub.cfg.FormatChanged != nil && (r.format.known != before.known || r.format.asked != before.asked ||
+		r.format.kept != before.kept) {
+		r.hub.cfg.FormatChanged(r.agent, r.format.String())
 	}
 }

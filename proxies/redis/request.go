@@ -16,13 +16,13 @@ func (c *caller) read(ctx context.Context) error {
 	for {
 		cmd, err := c.in.Command()
 		if err == nil {
-			err = c.take(ctx, cmd)
+			err = c.handle(ctx, cmd)
 		}
 		switch {
 		case errors.Is(err, io.EOF):
 			return errEnd
 		case errors.Is(err, resp.ErrProtocol), errors.Is(err, resp.ErrTooLong):
-			c.farewell("ERR Protocol error: " + err.Error())
+			c.sendError("ERR Protocol error: " + err.Error())
 			return err
 		case err != nil:
 			return err
@@ -64,8 +64,8 @@ var confirmations = map[string]string{
 	"SSUBSCRIBE": "ssubscribe", "SUNSUBSCRIBE": "sunsubscribe",
 }
 
-// take decides about one command.
-func (c *caller) take(ctx context.Context, cmd resp.Command) error {
+// handle decides about one command.
+func (c *caller) handle(ctx context.Context, cmd resp.Command) error {
 	if len(cmd.Args) == 0 {
 		return resp.ErrTooLong // a name of that length
 	}
@@ -75,16 +75,16 @@ func (c *caller) take(ctx context.Context, cmd resp.Command) error {
 	case err != nil && (name == "SUBSCRIBE" || name == "UNSUBSCRIBE"):
 		// Whose the channel is, or that it may be reached, is perhaps known in a moment, as
 		// after a start. Clients that subscribe again on a new connection look no further
-		// at an error, and would hear nothing from then on.
-		return c.takeSubscribe(ctx, name, cmd)
+		// at an error, and would receive nothing from then on.
+		return c.handleSubscribe(ctx, name, cmd)
 	case err != nil:
-		return c.instead(ctx, cmd, keys, codeRefused+" "+err.Error())
+		return c.refuse(ctx, cmd, keys, codeRefused+" "+err.Error())
 	case len(keys) > 0:
-		return c.takeAgent(ctx, name, cmd, keys, other)
+		return c.handleAgent(ctx, name, cmd, keys, other)
 	case notPassed[name], name == "CLIENT" && len(cmd.Args) > 1 && strings.EqualFold(cmd.Args[1], "REPLY"):
-		return c.instead(ctx, cmd, nil, "ERR this command does not pass the redis proxy")
+		return c.refuse(ctx, cmd, nil, "ERR this command does not pass the redis proxy")
 	case confirmations[name] != "":
-		return c.takeSubscribe(ctx, name, cmd)
+		return c.handleSubscribe(ctx, name, cmd)
 	}
 	e := &entry{}
 	switch name {
@@ -116,29 +116,32 @@ func (c *caller) take(ctx context.Context, cmd resp.Command) error {
 	return c.send(cmd)
 }
 
-// takeAgent decides about a command that names agents' keys.
-func (c *caller) takeAgent(ctx context.Context, name string, cmd resp.Command, keys []owned, other int) error {
+// severalAgents answers a command that names keys of more than one agent, or of an agent and others.
+const severalAgents = codeCommand + " the keys of one command are all of one agent, or none is an agent's"
+
+// handleAgent decides about a command that names agents' keys.
+func (c *caller) handleAgent(ctx context.Context, name string, cmd resp.Command, keys []owned, other int) error {
 	switch name {
 	case "SUBSCRIBE", "UNSUBSCRIBE":
-		return c.takeSubscribe(ctx, name, cmd)
+		return c.handleSubscribe(ctx, name, cmd)
 	case "GET", "MGET", "EXISTS", "TTL":
 	default:
-		return c.instead(ctx, cmd, keys, codeCommand+
+		return c.refuse(ctx, cmd, keys, codeCommand+
 			" what an agent's spoke keeps can be read and subscribed to, and nothing else: GET, MGET, EXISTS, TTL, SUBSCRIBE, UNSUBSCRIBE")
 	}
 	switch {
 	case c.multi:
-		return c.instead(ctx, cmd, keys, codeCommand+" what an agent's spoke keeps has no part in a transaction")
+		return c.refuse(ctx, cmd, keys, codeCommand+" what an agent's spoke keeps has no part in a transaction")
 	case cmd.Left > 0:
-		return c.instead(ctx, cmd, keys, codeCommand+" too many keys of an agent in one command")
+		return c.refuse(ctx, cmd, keys, codeCommand+" too many keys of an agent in one command")
 	case other > 0:
-		return c.instead(ctx, cmd, keys, codeCommand+" the keys of one command are all of one agent, or none is an agent's")
+		return c.refuse(ctx, cmd, keys, severalAgents)
 	case len(keys) > 1 && (name == "GET" || name == "TTL"):
-		return c.instead(ctx, cmd, keys, "ERR wrong number of arguments for '"+strings.ToLower(name)+"' command")
+		return c.refuse(ctx, cmd, keys, "ERR wrong number of arguments for '"+strings.ToLower(name)+"' command")
 	}
 	for _, k := range keys {
 		if k.target.Agent != keys[0].target.Agent {
-			return c.instead(ctx, cmd, keys, codeCommand+" the keys of one command are all of one agent, or none is an agent's")
+			return c.refuse(ctx, cmd, keys, severalAgents)
 		}
 	}
 	c.hub.metrics.commands.WithLabelValues("agent").Inc()
@@ -153,13 +156,13 @@ func (c *caller) takeAgent(ctx context.Context, name string, cmd resp.Command, k
 	return c.send(cmd)
 }
 
-// takeSubscribe passes on what is answered by confirmations.
-func (c *caller) takeSubscribe(ctx context.Context, name string, cmd resp.Command) error {
+// handleSubscribe passes on what is answered by confirmations.
+func (c *caller) handleSubscribe(ctx context.Context, name string, cmd resp.Command) error {
 	switch {
 	case c.multi:
-		return c.instead(ctx, cmd, nil, "ERR subscriptions have no part in a transaction")
+		return c.refuse(ctx, cmd, nil, "ERR subscriptions have no part in a transaction")
 	case cmd.Left > 0:
-		return c.instead(ctx, cmd, nil, "ERR too many channels in one command")
+		return c.refuse(ctx, cmd, nil, "ERR too many channels in one command")
 	}
 	e := &entry{kind: subscribe, confirms: confirmations[name], want: len(cmd.Args) - 1}
 	if strings.HasSuffix(name, "UNSUBSCRIBE") {
@@ -167,7 +170,7 @@ func (c *caller) takeSubscribe(ctx context.Context, name string, cmd resp.Comman
 	} else if c.channels.Add(int64(e.want)) > int64(c.hub.cfg.MaxSubscriptions) {
 		c.channels.Add(-int64(e.want))
 		c.hub.metrics.refused.WithLabelValues("subscriptions").Inc()
-		return c.instead(ctx, cmd, nil, "ERR too many subscriptions on one connection")
+		return c.refuse(ctx, cmd, nil, "ERR too many subscriptions on one connection")
 	}
 	c.hub.metrics.commands.WithLabelValues("subscribe").Inc()
 	if err := c.enqueue(ctx, e); err != nil {
@@ -176,17 +179,17 @@ func (c *caller) takeSubscribe(ctx context.Context, name string, cmd resp.Comman
 	return c.send(cmd)
 }
 
-// nowhere is a key of ours that is never set.
-const nowhere = "argomesh|nowhere"
+// unsetKey is a key of ours that is never set.
+const unsetKey = "argomesh|nowhere"
 
-// instead answers a command with an error, in its turn, and only to a caller that may
+// refuse answers a command with an error, in its turn, and only to a caller that may
 // ask the hub's Redis for such a key. A transaction is spoilt by it.
-func (c *caller) instead(ctx context.Context, cmd resp.Command, keys []owned, text string) error {
+func (c *caller) refuse(ctx context.Context, cmd resp.Command, keys []owned, text string) error {
 	c.hub.metrics.commands.WithLabelValues("refused").Inc()
 	if err := c.discard(cmd); err != nil {
 		return err
 	}
-	e, probe := &entry{kind: instead, says: text}, []string{"EXISTS", nowhere}
+	e, probe := &entry{kind: ownError, errorText: text}, []string{"EXISTS", unsetKey}
 	switch {
 	case c.multi:
 		e.kind, probe = poison, []string{"GET"}
@@ -242,7 +245,7 @@ func (c *caller) send(cmd resp.Command) error {
 				return err
 			}
 			if keys, _, err := c.keysOf([]string{string(arg)}); err != nil || len(keys) > 0 {
-				c.farewell(codeCommand + " what an agent's spoke keeps has no part in such a command")
+				c.sendError(codeCommand + " what an agent's spoke keeps has no part in such a command")
 				return errLateKey // the hub's Redis never has the whole of it
 			}
 			if _, err := c.toHub.Write(append(arg, "\r\n"...)); err != nil {

@@ -16,17 +16,17 @@ import (
 // Run serves on l until ctx is done, then ends all connections. It closes l in every
 // case and is called once.
 func (h *Hub) Run(ctx context.Context, l net.Listener) error {
-	h.cfg.Log.Info().Stringer("listener", l.Addr()).Msg("redis proxy listening")
+	h.cfg.Log.Info().Stringer("listener", l.Addr()).Msg("Redis proxy listening")
 	g, ctx := errgroup.WithContext(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() }) // Accept says so
 	defer stop()
-	if h.keeping != nil {
-		g.Go(func() error { return h.keeping.run(ctx) })
+	if h.lastKnown != nil {
+		g.Go(func() error { return h.lastKnown.run(ctx) })
 	}
 	var work sync.WaitGroup
 	serving, end := context.WithCancel(ctx)
-	work.Go(func() { h.followers.run(serving) })
-	work.Go(func() { h.cfg.Owners.Watch(serving, h.followers.changed) })
+	work.Go(func() { h.subscriptions.run(serving) })
+	work.Go(func() { h.cfg.Owners.Watch(serving, h.subscriptions.changed) })
 	g.Go(func() error {
 		defer func() {
 			end()
@@ -73,10 +73,10 @@ func (h *Hub) accept(ctx context.Context, l net.Listener, serve func(conn net.Co
 	}
 }
 
-// refuseTime bounds what is said to a caller that is not served.
+// refuseTime bounds what is sent to a caller that is not served.
 const refuseTime = time.Second
 
-// refuse says why, and closes.
+// refuse writes an error, and closes.
 func refuse(conn net.Conn, text string) {
 	_ = conn.SetDeadline(time.Now().Add(refuseTime))
 	_, _ = conn.Write(resp.EncodeError(text)) // it is closed in any case
@@ -90,7 +90,7 @@ func (h *Hub) serve(ctx context.Context, conn net.Conn, spawn spawn) {
 	cancel()
 	if err != nil {
 		h.metrics.refused.WithLabelValues("redis").Inc()
-		h.cfg.Log.Warn().Err(err).Msg("the hub's redis cannot be reached")
+		h.cfg.Log.Warn().Err(err).Msg("the hub's Redis cannot be reached")
 		refuse(conn, "ERR the hub's redis cannot be reached, the principal's log says why")
 		return
 	}

@@ -27,52 +27,52 @@ const (
 // subscriber holds the subscriptions at one agent, all over one connection, which is
 // made again for as long as there are any.
 type subscriber struct {
-	remote *remote
-	wake   notify.Signal // has a value when topics may have changed
+	remote  *remote
+	changed notify.Signal // has a value when channels may have changed
 
-	mu      sync.Mutex // guards what follows
-	topics  map[string]*channelSub
-	running bool
+	mu       sync.Mutex             // guards what follows
+	channels map[string]*channelSub // by name
+	running  bool
 	// degraded says that the agent did not confirm in time, so that no one waits for it
 	// until it does.
 	degraded bool
-	// since is what was known of the agent's absence when it was told of last; zero while
-	// there is a connection, and before anything is known.
+	// since is what was known of the agent's absence when callers were last sent to read
+	// again; zero while there is a connection, and before anything is known.
 	since time.Time
 }
 
 // channelSub is a channel at the agent.
 type channelSub struct {
-	channel string
-	shares  map[*subscriptionPart]struct{}
+	name  string
+	parts map[*subscriptionPart]struct{}
 	// asked says that this connection has sent SUBSCRIBE, and active that it was
 	// confirmed.
 	asked, active bool
 	// ready is closed when active, or when there is no use in waiting.
-	ready     chan struct{}
-	isSettled bool
+	ready   chan struct{}
+	isReady bool
 }
 
-// subscriptionPart is the part of one caller's subscription in a topic. What changes of it is
+// subscriptionPart is one caller's part in a channel of an agent. What changes of it is
 // guarded by the subscriber's mu.
 type subscriptionPart struct {
-	at    *subscriber
-	topic *channelSub
-	to    *listener
-	name  string // of the channel, for the caller
+	subscriber *subscriber
+	channel    *channelSub
+	listener   *listener
+	name       string // of the channel, for the caller
 	// confirmed says that the caller knows that it is subscribed, and missed that
-	// something may have been said of which it was not told.
+	// there may have been a message that it did not get.
 	confirmed, missed bool
 }
 
 func newSubscriber(r *remote) *subscriber {
-	return &subscriber{remote: r, wake: notify.NewSignal(), topics: map[string]*channelSub{}}
+	return &subscriber{remote: r, changed: notify.NewSignal(), channels: map[string]*channelSub{}}
 }
 
-func (t *channelSub) markReady() {
-	if !t.isSettled {
-		t.isSettled = true
-		close(t.ready)
+func (ch *channelSub) markReady() {
+	if !ch.isReady {
+		ch.isReady = true
+		close(ch.ready)
 	}
 }
 
@@ -80,43 +80,41 @@ func (t *channelSub) markReady() {
 func (s *subscriber) join(l *listener, name, channel string, confirmed bool) *subscriptionPart {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.topics[channel]
-	if t == nil {
-		t = &channelSub{channel: channel, shares: map[*subscriptionPart]struct{}{}, ready: make(chan struct{})}
-		s.topics[channel] = t
+	ch := s.channels[channel]
+	if ch == nil {
+		ch = &channelSub{name: channel, parts: map[*subscriptionPart]struct{}{}, ready: make(chan struct{})}
+		s.channels[channel] = ch
 	}
-	sh := &subscriptionPart{at: s, topic: t, to: l, name: name, confirmed: confirmed, missed: !t.active}
-	t.shares[sh] = struct{}{}
+	p := &subscriptionPart{
+		subscriber: s, channel: ch, listener: l, name: name, confirmed: confirmed, missed: !ch.active,
+	}
+	ch.parts[p] = struct{}{}
 	if s.degraded {
-		t.markReady()
+		ch.markReady()
 	}
 	if !s.running {
 		s.running = true
 		l.spawn(s.run) // it outlasts this caller
 	}
-	s.wakeUp()
-	return sh
-}
-
-func (s *subscriber) wakeUp() {
-	s.wake.Tell()
+	s.changed.Notify()
+	return p
 }
 
 // confirm says that the caller knows that it is subscribed.
-func (sh *subscriptionPart) confirm() {
-	sh.at.mu.Lock()
-	defer sh.at.mu.Unlock()
-	sh.confirmed = true
-	if sh.topic.active && sh.missed {
-		sh.lookAgain()
+func (p *subscriptionPart) confirm() {
+	p.subscriber.mu.Lock()
+	defer p.subscriber.mu.Unlock()
+	p.confirmed = true
+	if p.channel.active && p.missed {
+		p.announceChange()
 	}
 }
 
-// lookAgain tells the caller that there may be something else to see. It is called with the
-// subscriber's mu locked.
-func (sh *subscriptionPart) lookAgain() {
-	sh.missed = false
-	sh.to.deliver(message{channel: sh.name, at: time.Now()})
+// announceChange has the caller read again, since there may be something else now. It is
+// called with the subscriber's mu locked.
+func (p *subscriptionPart) announceChange() {
+	p.missed = false
+	p.listener.deliver(message{channel: p.name, at: time.Now()})
 }
 
 // stopWaiting lets no one wait any more until the agent confirms something.
@@ -124,20 +122,20 @@ func (s *subscriber) stopWaiting() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.degraded = true
-	for _, t := range s.topics {
-		t.markReady()
+	for _, ch := range s.channels {
+		ch.markReady()
 	}
 }
 
-// leave ends a caller's part in a topic.
-func (sh *subscriptionPart) leave() {
-	sh.at.mu.Lock()
-	defer sh.at.mu.Unlock()
-	delete(sh.topic.shares, sh)
-	if len(sh.topic.shares) == 0 {
-		sh.topic.markReady() // the agent will not be asked
+// leave ends a caller's part in a channel.
+func (p *subscriptionPart) leave() {
+	p.subscriber.mu.Lock()
+	defer p.subscriber.mu.Unlock()
+	delete(p.channel.parts, p)
+	if len(p.channel.parts) == 0 {
+		p.channel.markReady() // the agent will not be asked
 	}
-	sh.at.wakeUp()
+	p.subscriber.changed.Notify()
 }
 
 // run keeps a connection for as long as there are subscriptions, and ctx is not done.
@@ -146,7 +144,7 @@ func (s *subscriber) run(ctx context.Context) {
 	for {
 		began := time.Now()
 		_ = s.session(ctx) // why it ended is in the agent's log and the tunnel's metrics
-		s.remote.lost()
+		s.remote.unanswered()
 		if !s.disconnected(ctx) {
 			return
 		}
@@ -163,9 +161,9 @@ func (s *subscriber) run(ctx context.Context) {
 	}
 }
 
-// disconnected says that there is no connection, and reports whether to make another. Callers
-// are told to look at what is known without the agent: when it goes, and once more when
-// it becomes known since when it is away. When it is back they look again.
+// disconnected notes that there is no connection, and reports whether to make another. Callers
+// are sent to read what is known without the agent: when it goes, and once more when
+// it becomes known since when it is away. When it is back they read again.
 func (s *subscriber) disconnected(ctx context.Context) bool {
 	since, _ := s.remote.awaySince()
 	s.mu.Lock()
@@ -173,22 +171,22 @@ func (s *subscriber) disconnected(ctx context.Context) bool {
 	news := !since.Equal(s.since)
 	s.since = since
 	s.degraded = true // until the next one is there
-	for channel, t := range s.topics {
-		if len(t.shares) == 0 || ctx.Err() != nil {
-			t.markReady()
-			delete(s.topics, channel)
+	for channel, ch := range s.channels {
+		if len(ch.parts) == 0 || ctx.Err() != nil {
+			ch.markReady()
+			delete(s.channels, channel)
 			continue
 		}
-		t.asked, t.active = false, false
-		for sh := range t.shares {
-			if sh.confirmed && (news || !sh.missed) {
-				sh.lookAgain()
+		ch.asked, ch.active = false, false
+		for p := range ch.parts {
+			if p.confirmed && (news || !p.missed) {
+				p.announceChange()
 			}
-			sh.missed = true
+			p.missed = true
 		}
-		t.markReady()
+		ch.markReady()
 	}
-	if len(s.topics) == 0 {
+	if len(s.channels) == 0 {
 		s.running, s.degraded = false, false
 		return false
 	}
@@ -210,11 +208,11 @@ func (s *subscriber) session(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = link.conn.Close() }) // it interrupts both
 	defer stop()
 	ended := make(chan error, 1)
-	var hearing sync.WaitGroup
-	hearing.Go(func() { ended <- s.hear(link.in) })
+	var receiving sync.WaitGroup
+	receiving.Go(func() { ended <- s.receive(link.in) })
 	defer func() {
-		_ = link.conn.Close() // it ends hear
-		hearing.Wait()
+		_ = link.conn.Close() // it ends receive
+		receiving.Wait()
 	}()
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
@@ -229,7 +227,7 @@ func (s *subscriber) session(ctx context.Context) error {
 			}
 		}
 		select {
-		case <-s.wake:
+		case <-s.changed:
 		case <-ping.C:
 			if _, err := link.conn.Write(resp.EncodeCommand("PING")); err != nil {
 				return err
@@ -245,29 +243,29 @@ func (s *subscriber) session(ctx context.Context) error {
 func (s *subscriber) due() (commands []byte, needed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for channel, t := range s.topics {
+	for channel, ch := range s.channels {
 		switch {
-		case len(t.shares) == 0:
-			if t.asked {
+		case len(ch.parts) == 0:
+			if ch.asked {
 				commands = append(commands, resp.EncodeCommand("UNSUBSCRIBE", channel)...)
 			}
-			delete(s.topics, channel)
-		case !t.asked:
-			t.asked = true
+			delete(s.channels, channel)
+		case !ch.asked:
+			ch.asked = true
 			commands = append(commands, resp.EncodeCommand("SUBSCRIBE", channel)...)
 		}
 	}
-	return commands, len(s.topics) > 0
+	return commands, len(s.channels) > 0
 }
 
-// hear takes what the agent says.
-func (s *subscriber) hear(in resp.Wire) error {
+// receive handles what the agent sends.
+func (s *subscriber) receive(in resp.Wire) error {
 	for {
 		first, err := in.Peek(1)
 		if err != nil {
 			return err
 		}
-		s.remote.hears()
+		s.remote.answered()
 		if first[0] == '-' {
 			line, err := in.Line()
 			if err != nil {
@@ -328,9 +326,9 @@ func (s *subscriber) refused(text string) error {
 		return errors.New("the agent's redis does not serve subscriptions")
 	}
 	s.mu.Lock()
-	t := s.topics[channel]
-	if t != nil {
-		t.markReady()
+	ch := s.channels[channel]
+	if ch != nil {
+		ch.markReady()
 	}
 	s.mu.Unlock()
 	if code == appkey.SpokeFormat {
@@ -339,38 +337,38 @@ func (s *subscriber) refused(text string) error {
 	return nil
 }
 
-// active takes the confirmation of a subscription. Anyone who may have missed something
-// is told to look again.
+// active takes the confirmation of a subscription. Callers that may have missed
+// something read again.
 func (s *subscriber) active(channel string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.degraded, s.since = false, time.Time{}
-	t := s.topics[channel]
-	if t == nil || !t.asked {
+	ch := s.channels[channel]
+	if ch == nil || !ch.asked {
 		return
 	}
-	t.active = true
-	for sh := range t.shares {
-		if sh.confirmed && sh.missed {
-			sh.lookAgain()
+	ch.active = true
+	for p := range ch.parts {
+		if p.confirmed && p.missed {
+			p.announceChange()
 		}
-		sh.missed = false // who knows nothing yet looks afterwards
+		p.missed = false // who knows nothing yet reads afterwards
 	}
-	t.markReady()
+	ch.markReady()
 }
 
 func (s *subscriber) deliver(channel, payload string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.topics[channel]
-	if t == nil {
+	ch := s.channels[channel]
+	if ch == nil {
 		return // just unsubscribed
 	}
-	for sh := range t.shares {
-		if !sh.confirmed {
-			sh.missed = true // no one is told anything before that it is subscribed
+	for p := range ch.parts {
+		if !p.confirmed {
+			p.missed = true // no caller gets a message before its confirmation
 			continue
 		}
-		sh.to.deliver(message{channel: sh.name, payload: payload, at: time.Now()})
+		p.listener.deliver(message{channel: p.name, payload: payload, at: time.Now()})
 	}
 }

@@ -10,10 +10,10 @@ import (
 
 // subscriptionIndex knows which callers are subscribed to channels of which Applications, so
 // that their subscriptions follow when an Application gets another owner. What is to be
-// looked at is never more than what callers are subscribed to, and however often
-// something changes, it is looked at once.
+// checked is never more than what callers are subscribed to, and however often
+// something changes, it is checked once.
 type subscriptionIndex struct {
-	wake notify.Signal // has a value when something has changed
+	pending notify.Signal // has a value when something has changed
 
 	mu      sync.Mutex                            // guards what follows
 	of      map[appkey.Instance]map[*listener]int // with the number of its channels
@@ -21,8 +21,8 @@ type subscriptionIndex struct {
 	all     bool // anything may have changed
 }
 
-func newFollowers() *subscriptionIndex {
-	return &subscriptionIndex{wake: notify.NewSignal(), of: map[appkey.Instance]map[*listener]int{},
+func newSubscriptionIndex() *subscriptionIndex {
+	return &subscriptionIndex{pending: notify.NewSignal(), of: map[appkey.Instance]map[*listener]int{},
 		changes: map[appkey.Instance]struct{}{}}
 }
 
@@ -63,26 +63,26 @@ func (f *subscriptionIndex) changed(i appkey.Instance) {
 	default:
 		f.changes[i] = struct{}{}
 	}
-	f.wake.Tell()
+	f.pending.Notify()
 }
 
-// run has listeners look where changes may concern them, until ctx is done.
+// run hands changes to the listeners that they may concern, until ctx is done.
 func (f *subscriptionIndex) run(ctx context.Context) {
 	for {
 		select {
-		case <-f.wake:
+		case <-f.pending:
 		case <-ctx.Done():
 			return
 		}
 		for l, instances := range f.due() {
 			for _, i := range instances {
-				l.look(i)
+				l.ownerChanged(i)
 			}
 		}
 	}
 }
 
-// due returns who is to look at what.
+// due returns the changes that each listener is to check.
 func (f *subscriptionIndex) due() map[*listener][]appkey.Instance {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// warmLook is how often it is looked at who is connected, and at what has changed: what
+	// warmInterval is how often it is checked who is connected, and what has changed: what
 	// changes several times in between is read once.
-	warmLook = time.Second
-	// maxWarmLooked is of how many Applications a look computes a sum since their agent has
-	// connected, but for those of the last agent, which the looks behind make up for: more in a
+	warmInterval = time.Second
+	// maxWarmSums is of how many Applications a refresh computes a sum since their agent has
+	// connected, but for those of the last agent, which later ones make up for: more in a
 	// second than are read of all, and little work, however often agents connect.
-	maxWarmLooked = 500
+	maxWarmSums = 500
 	// maxWarmReads bounds the keys that are read at a time, of all agents. Of one it is one.
 	maxWarmReads = 16
 	// warmReadTime bounds one of them, an answer that comes slowly included.
@@ -39,9 +39,10 @@ const (
 	warmFormatFor = 10 * time.Minute
 )
 
-// WarmConfig holds what a Warm needs. All of it is required; its functions do not block, but for Kept.
+// WarmConfig holds what a Warm needs. All of it is required; its functions do not block, but for
+// Stored.
 type WarmConfig struct {
-	// Hub is the one whose last values are read. It keeps them (HubConfig.Keep).
+	// Hub is the one whose last values are read. It keeps them (HubConfig.LastKnown).
 	Hub *Hub
 	// Sessions returns the agents that are connected to this process, each with a text that is
 	// another one once it has connected again.
@@ -49,13 +50,13 @@ type WarmConfig struct {
 	// Applications returns those of an agent, as the hub's Argo CD names them, each with what
 	// [ContentOf] says of it.
 	Applications func(identity.AgentName) map[appkey.Instance]uint64
-	// Look returns the same of one, and whose it is; false for one that is no one's, or of an
+	// Lookup returns the same of one, and whose it is; false for one that is no one's, or of an
 	// agent that is not connected.
-	Look func(appkey.Instance) (agent identity.AgentName, content uint64, ok bool)
-	// Kept is told whenever the managed resources of an Application are kept that no one
+	Lookup func(appkey.Instance) (agent identity.AgentName, content uint64, ok bool)
+	// Stored is called whenever the managed resources of an Application are kept that no one
 	// has asked for. It may block, for as long as ctx lasts: nothing else is read of that agent
 	// meanwhile.
-	Kept    func(ctx context.Context, agent identity.AgentName, i appkey.Instance)
+	Stored  func(ctx context.Context, agent identity.AgentName, i appkey.Instance)
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
 }
@@ -73,9 +74,9 @@ type Warm struct {
 	// Of Run: the format in which values are read, and since when, if callers ask in it.
 	format string
 	since  time.Time
-	// looked is how many Applications were looked at for connections, less maxWarmLooked for
-	// each look.
-	looked int
+	// summed is of how many Applications sums were computed for connections, less maxWarmSums
+	// for each refresh.
+	summed int
 
 	mu      sync.Mutex // guards changed
 	changed map[appkey.Instance]struct{}
@@ -83,8 +84,8 @@ type Warm struct {
 
 // NewWarm checks cfg and starts nothing.
 func NewWarm(cfg WarmConfig) (*Warm, error) {
-	if cfg.Hub == nil || cfg.Hub.keeping == nil || cfg.Sessions == nil || cfg.Applications == nil || cfg.Look == nil ||
-		cfg.Kept == nil {
+	if cfg.Hub == nil || cfg.Hub.lastKnown == nil || cfg.Sessions == nil || cfg.Applications == nil ||
+		cfg.Lookup == nil || cfg.Stored == nil {
 		return nil,
 			errors.New("unopened applications: a hub that keeps last values, and what says of Applications, are required")
 	}
@@ -112,8 +113,8 @@ func (w *Warm) Changed(i appkey.Instance) {
 	w.changed[i] = struct{}{} // as many as the hub has
 }
 
-// take returns what has changed.
-func (w *Warm) take() map[appkey.Instance]struct{} {
+// drainChanged returns what has changed.
+func (w *Warm) drainChanged() map[appkey.Instance]struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	changed := w.changed
@@ -133,102 +134,102 @@ func (w *Warm) Run(ctx context.Context) error {
 	var (
 		reads    sync.WaitGroup
 		outcomes = make(chan warmOutcome)
-		look     = time.NewTicker(warmLook)
+		refresh  = time.NewTicker(warmInterval)
 		next     = time.NewTimer(0)
 	)
 	defer reads.Wait()
-	defer look.Stop()
+	defer refresh.Stop()
 	defer next.Stop()
-	for under := 0; ; {
-		for under < maxWarmReads {
+	for reading := 0; ; {
+		for reading < maxWarmReads {
 			now := time.Now()
-			job, ok, again := w.plan.Next(now, w.free)
+			job, ok, retryAt := w.plan.Next(now, w.free)
 			if !ok {
-				if !again.IsZero() {
-					next.Reset(again.Sub(now))
+				if !retryAt.IsZero() {
+					next.Reset(retryAt.Sub(now))
 				}
 				break
 			}
-			under++
+			reading++
 			format := w.format
 			reads.Go(func() {
 				o := w.read(ctx, job, format)
-				w.tell(ctx, o)
+				w.notifyStored(ctx, o)
 				select {
 				case outcomes <- o:
 				case <-ctx.Done():
 				}
 			})
 		}
-		w.waiting.Set(float64(w.plan.Waits))
+		w.waiting.Set(float64(w.plan.Waiting))
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-look.C:
-			w.look(time.Now())
+		case <-refresh.C:
+			w.refresh(time.Now())
 		case <-next.C:
 		case o := <-outcomes:
-			under--
+			reading--
 			w.reads.WithLabelValues(string(o.result)).Inc()
 			w.plan.Done(o.job, o.result, o.shards, time.Now())
 		}
 	}
 }
 
-// tell tells of an Application whose managed resources are kept.
-func (w *Warm) tell(ctx context.Context, o warmOutcome) {
+// notifyStored calls Stored if the managed resources of an Application are kept now.
+func (w *Warm) notifyStored(ctx context.Context, o warmOutcome) {
 	if o.result != warmplan.Kept || o.job.Family != appkey.ManagedResources {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, warmReadTime)
 	defer cancel()
-	w.cfg.Kept(ctx, o.job.Agent.Name, o.job.Instance)
+	w.cfg.Stored(ctx, o.job.Agent.Name, o.job.Instance)
 }
 
 // free reports whether callers leave room for a read from an agent: they come first.
 func (w *Warm) free(name identity.AgentName) bool {
 	calls := w.cfg.Hub.remote(name).calls
-	return w.cfg.Hub.keeping.roomy() && 2*len(calls) < cap(calls)
+	return w.cfg.Hub.lastKnown.hasRoom() && 2*len(calls) < cap(calls)
 }
 
-// look tells the plan who is connected, and what has changed.
-func (w *Warm) look(now time.Time) {
-	if w.follow(now); w.format == "" {
+// refresh brings the plan up to date with who is connected, and what has changed.
+func (w *Warm) refresh(now time.Time) {
+	if w.chooseFormat(now); w.format == "" {
 		return
 	}
-	changed, sessions := w.take(), w.cfg.Sessions()
+	changed, sessions := w.drainChanged(), w.cfg.Sessions()
 	for name := range w.plan.Agents {
 		if _, connected := sessions[name]; !connected {
 			w.plan.Disconnect(name)
 		}
 	}
-	w.looked = max(w.looked-maxWarmLooked, 0)
+	w.summed = max(w.summed-maxWarmSums, 0)
 	for name, session := range sessions {
-		if w.looked >= maxWarmLooked {
-			break // the next look goes on, with any of them
+		if w.summed >= maxWarmSums {
+			break // the next refresh goes on, with any of them
 		}
 		if !w.plan.Connect(name, session+" "+w.format) { // in another one all is read again
 			continue
 		}
 		apps := w.cfg.Applications(name)
-		w.looked += len(apps)
+		w.summed += len(apps)
 		for i, content := range apps {
-			w.see(name, i, content)
+			w.observe(name, i, content)
 		}
 	}
 	for i := range changed {
-		if name, content, ok := w.cfg.Look(i); ok {
-			w.see(name, i, content)
+		if name, content, ok := w.cfg.Lookup(i); ok {
+			w.observe(name, i, content)
 		} else {
 			w.plan.Forget(i)
 		}
 	}
 }
 
-// follow chooses the format: the one in which callers ask, and until they do the one that is
+// chooseFormat chooses the format: the one in which callers ask, and until they do the one that is
 // configured.
-func (w *Warm) follow(now time.Time) {
-	is := w.cfg.Hub.keptFormat()
+func (w *Warm) chooseFormat(now time.Time) {
+	is := w.cfg.Hub.cacheFormat()
 	if is == w.format || !w.since.IsZero() && now.Sub(w.since) < warmFormatFor {
 		return
 	}
@@ -238,8 +239,8 @@ func (w *Warm) follow(now time.Time) {
 	}
 }
 
-func (w *Warm) see(name identity.AgentName, i appkey.Instance, content uint64) {
-	if !w.plan.See(name, i, content) {
+func (w *Warm) observe(name identity.AgentName, i appkey.Instance, content uint64) {
+	if !w.plan.Observe(name, i, content) {
 		w.reads.WithLabelValues(string(warmplan.Limit)).Inc()
 	}
 }
@@ -267,7 +268,7 @@ func (w *Warm) read(ctx context.Context, job warmplan.Job, format string) warmOu
 		return warmOutcome{job: job, result: w.failed(f, err)}
 	}
 	defer r.close()
-	f.remote.hears()
+	f.remote.answered()
 	o := warmOutcome{job: job, result: resultOf(r, h.cfg.MaxKeptBytes)}
 	if o.result != warmplan.Kept {
 		return o
@@ -275,13 +276,13 @@ func (w *Warm) read(ctx context.Context, job warmplan.Job, format string) warmOu
 	if job.Family == appkey.ResourcesTree && job.Shard == 0 {
 		o.shards = warmplan.ShardsOf(r.value, strings.HasSuffix(format, appkey.CompressedFormat))
 	}
-	if h.keeping.keepUnasked(ctx, key, r.value) != nil {
+	if h.lastKnown.saveUnasked(ctx, key, r.value) != nil {
 		o.result = warmplan.Failed
 	}
 	return o
 }
 
-// resultOf returns what a reply to GET is; a value that can be kept is warmKept.
+// resultOf returns what a reply to GET is; a value that can be kept is warmplan.Kept.
 func resultOf(r *reply, longest int) warmplan.Result {
 	switch {
 	case r.value != nil:
@@ -308,6 +309,6 @@ func (w *Warm) failed(f *fetch, err error) warmplan.Result {
 		return warmplan.Refused
 	}
 	w.cfg.Log.Debug().Err(err).Stringer("agent", f.remote.agent).
-		Msg("what an agent keeps of an application cannot be read, trying again")
+		Msg("cannot read what an agent's Redis has of an Application, retrying")
 	return warmplan.Failed
 }

@@ -34,7 +34,7 @@ type unopened struct {
 	mu       sync.Mutex // guards what follows
 	sessions map[identity.AgentName]string
 	apps     map[appkey.Instance]uint64 // with their content
-	told     []appkey.Instance          // of which the managed resources were kept
+	notified []appkey.Instance          // of which the managed resources were kept
 }
 
 // warms runs one with the agents that are named, each with an Application "shop".
@@ -47,18 +47,10 @@ func (w *hubEnv) warms(agents ...string) *unopened {
 	}
 	var err error
 	u.warm, err = redis.NewWarm(redis.WarmConfig{
-		Hub: w.hub, Sessions: u.connected, Applications: u.of, Look: u.look, Kept: u.kept, Metrics: u.metrics, Log: zerolog.New(zerolog.NewTestWriter(w.t)),
+		Hub: w.hub, Sessions: u.connected, Applications: u.of, Lookup: u.lookup, Stored: u.stored, Metrics: u.metrics, Log: zerolog.New(zerolog.NewTestWriter(w.t)),
 	})
 	must(w.t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- u.warm.Run(ctx) }()
-	w.t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			w.t.Error("Run:", err)
-		}
-	})
+	kit.Background(w.t, u.warm.Run)
 	return u
 }
 
@@ -76,7 +68,7 @@ func (u *unopened) of(name identity.AgentName) map[appkey.Instance]uint64 {
 	return apps
 }
 
-func (u *unopened) look(i appkey.Instance) (agent identity.AgentName, content uint64, ok bool) {
+func (u *unopened) lookup(i appkey.Instance) (agent identity.AgentName, content uint64, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	name, err := identity.ParseAgentName(i.Namespace)
@@ -84,11 +76,11 @@ func (u *unopened) look(i appkey.Instance) (agent identity.AgentName, content ui
 	return name, content, err == nil && known
 }
 
-func (u *unopened) kept(_ context.Context, name identity.AgentName, i appkey.Instance) {
+func (u *unopened) stored(_ context.Context, name identity.AgentName, i appkey.Instance) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if i.Namespace == name.String() {
-		u.told = append(u.told, i)
+		u.notified = append(u.notified, i)
 	}
 }
 
@@ -171,7 +163,7 @@ func TestUnopenedApplicationIsShown(t *testing.T) {
 	u := w.warms("a")
 	u.counts("kept", 3)
 	u.mu.Lock()
-	if told := u.told; !slices.Equal(told, []appkey.Instance{{Namespace: "a", Name: "shop"}}) {
+	if told := u.notified; !slices.Equal(told, []appkey.Instance{{Namespace: "a", Name: "shop"}}) {
 		t.Errorf("told of %v", told)
 	}
 	u.mu.Unlock()
@@ -209,11 +201,11 @@ func TestUnopenedApplicationsAreReadAgain(t *testing.T) {
 	u.counts("kept", 2)
 	u.connects("a")
 	u.counts("kept", 4)
-	kept := w.keep.all()
+	kept := w.store.all()
 	must(t, spoke.Del(ctx, tree("", "shop")).Err())
 	u.changes(shop)
 	u.counts("missing", 2)
-	if got := w.keep.all(); len(got) != len(kept) || len(kept) != 2 {
+	if got := w.store.all(); len(got) != len(kept) || len(kept) != 2 {
 		t.Errorf("kept are %d values, and were %d", len(got), len(kept))
 	}
 	must(t, spoke.Set(ctx, tree("", "shop"), strings.Repeat("x", 2<<20), 0).Err())
@@ -245,13 +237,13 @@ func TestUnopenedApplicationsOfWhoRefuses(t *testing.T) {
 	if n := u.count("refused"); n != 1 {
 		t.Errorf("one that refuses was asked %d times", n)
 	}
-	if told := w.told(); len(told) != 0 {
+	if told := w.drainFound(); len(told) != 0 {
 		t.Errorf("the Agents are told %v before anybody has asked", told)
 	}
 	_ = w.client(3).Get(t.Context(), tree("a", "shop")).Err() // it says that it is refused
 	u.connects("b")
 	u.counts("format", 5)
-	if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "b: ") {
+	if told := w.drainFound(); len(told) != 1 || !strings.HasPrefix(told[0], "b: ") {
 		t.Errorf("the Agents are told %v", told)
 	}
 	u.connects("a")

@@ -21,12 +21,12 @@ import (
 
 // slow is a LastKnownStore that takes each value when it is let.
 type slow struct {
-	shelf
+	recordingStore
 	takes chan struct{}
 	kept  []string
 }
 
-func (s *slow) Keep(ctx context.Context, key string, _ []byte) error {
+func (s *slow) Set(ctx context.Context, key string, _ []byte) error {
 	select {
 	case <-s.takes:
 	case <-ctx.Done():
@@ -45,34 +45,34 @@ func TestUnaskedValuesWaitForRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := &slow{takes: make(chan struct{})}
-		k := newKeeping(s, m, zerolog.Nop())
+		k := newLastKnownCache(s, m, zerolog.Nop())
 		ctx, end := context.WithCancel(t.Context())
 		go func() { _ = k.run(ctx) }()
 		name := warmAgentName(t, "edge-1")
 		key := func(app string) owned {
 			return owned{key: appkey.Key{Family: appkey.ResourcesTree, Instance: appkey.Instance{Name: app}, Format: "1"}, target: Target{Agent: name, UID: "u", Known: true}}
 		}
-		k.keep(key("first"), []byte("x")) // is being kept
+		k.save(key("first"), []byte("x")) // is being kept
 		synctest.Wait()
-		if !k.roomy() {
+		if !k.hasRoom() {
 			t.Error("there is no room at the begin")
 		}
 		results := make(chan error, maxUnasked)
 		for n := range maxUnasked {
-			go func() { results <- k.keepUnasked(ctx, key(fmt.Sprint("unasked-", n)), []byte("x")) }()
+			go func() { results <- k.saveUnasked(ctx, key(fmt.Sprint("unasked-", n)), []byte("x")) }()
 		}
 		synctest.Wait()
-		if k.roomy() {
+		if k.hasRoom() {
 			t.Errorf("while %d wait there is room for more", maxUnasked)
 		}
-		for n := range keepQueue {
-			k.keep(key(fmt.Sprint("asked-", n)), []byte("x"))
+		for n := range maxQueued {
+			k.save(key(fmt.Sprint("asked-", n)), []byte("x"))
 		}
-		for range keepQueue + 1 {
+		for range maxQueued + 1 {
 			s.takes <- struct{}{}
 		}
 		synctest.Wait()
-		if len(s.kept) != keepQueue+1 || strings.Contains(fmt.Sprint(s.kept), "unasked") {
+		if len(s.kept) != maxQueued+1 || strings.Contains(fmt.Sprint(s.kept), "unasked") {
 			t.Errorf("kept are %d: %v", len(s.kept), s.kept)
 		}
 		for range maxUnasked {
@@ -84,26 +84,26 @@ func TestUnaskedValuesWaitForRoom(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if len(s.kept) != keepQueue+1+maxUnasked || !k.roomy() {
-			t.Errorf("kept are %d, there is room: %t", len(s.kept), k.roomy())
+		if len(s.kept) != maxQueued+1+maxUnasked || !k.hasRoom() {
+			t.Errorf("kept are %d, there is room: %t", len(s.kept), k.hasRoom())
 		}
-		for n := range keepQueue / 2 {
-			k.keep(key(fmt.Sprint("more-", n)), []byte("x"))
+		for n := range maxQueued / 2 {
+			k.save(key(fmt.Sprint("more-", n)), []byte("x"))
 		}
-		k.keep(key("one-more"), []byte("x"))
+		k.save(key("one-more"), []byte("x"))
 		synctest.Wait()
-		if k.roomy() {
+		if k.hasRoom() {
 			t.Error("while half of the queue waits there is room")
 		}
 		// What callers have seen since is not taken back.
-		for range keepQueue/2 + 1 {
+		for range maxQueued/2 + 1 {
 			s.takes <- struct{}{}
 		}
-		k.keep(key("first"), []byte("y")) // is being kept
+		k.save(key("first"), []byte("y")) // is being kept
 		synctest.Wait()
-		go func() { results <- k.keepUnasked(ctx, key("changes"), []byte("older")) }()
+		go func() { results <- k.saveUnasked(ctx, key("changes"), []byte("older")) }()
 		synctest.Wait()
-		k.keep(key("changes"), []byte("newer"))
+		k.save(key("changes"), []byte("newer"))
 		before := len(s.kept)
 		s.takes <- struct{}{}
 		s.takes <- struct{}{}
@@ -114,16 +114,16 @@ func TestUnaskedValuesWaitForRoom(t *testing.T) {
 		if n := len(s.kept) - before; n != 2 {
 			t.Errorf("of two values of a key and one more %d are kept", n)
 		}
-		k.keep(key("last"), []byte("x")) // is being kept
+		k.save(key("last"), []byte("x")) // is being kept
 		synctest.Wait()
 		// What did not come to be kept is kept when it is seen again.
-		go func() { results <- k.keepUnasked(ctx, key("late"), []byte("x")) }()
+		go func() { results <- k.saveUnasked(ctx, key("late"), []byte("x")) }()
 		synctest.Wait()
 		end()
 		if err := <-results; err == nil {
 			t.Error("it is kept after the end")
 		}
-		if _, due := k.note(key("late"), []byte("x")); !due {
+		if _, due := k.observe(key("late"), []byte("x")); !due {
 			t.Error("it is taken for kept")
 		}
 	})
@@ -136,7 +136,7 @@ func TestUnaskedReadsLeaveHalf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := &Hub{cfg: HubConfig{MaxAgentCalls: most}, metrics: m, keeping: newKeeping(&shelf{}, m, zerolog.Nop()), remotes: map[identity.AgentName]*remote{}}
+		h := &Hub{cfg: HubConfig{MaxAgentCalls: most}, metrics: m, lastKnown: newLastKnownCache(&recordingStore{}, m, zerolog.Nop()), remotes: map[identity.AgentName]*remote{}}
 		w, name := &Warm{cfg: WarmConfig{Hub: h}}, warmAgentName(t, "edge-1")
 		calls, under := h.remote(name).calls, 0
 		for ; w.free(name); under++ {
@@ -165,7 +165,7 @@ func TestWarmFollowsTheFormat(t *testing.T) {
 		if step.asks != "" {
 			w.cfg.Hub.format.Store(&step.asks)
 		}
-		if w.follow(now); w.format != step.want {
+		if w.chooseFormat(now); w.format != step.want {
 			t.Errorf("%+v: it is %s", step, w.format)
 		}
 	}
@@ -177,7 +177,7 @@ func TestWarmCountsWhatItDoesNotHold(t *testing.T) {
 	name := warmAgentName(t, "edge-1")
 	w.plan.Connect(name, "1")
 	for n := range 3 {
-		w.see(name, appOf(name, n), 1)
+		w.observe(name, appOf(name, n), 1)
 	}
 	if got := testutil.ToFloat64(w.reads.WithLabelValues("limit")); got != 2 {
 		t.Errorf("%v are counted", got)
@@ -195,7 +195,7 @@ func TestWarmLooksAtSoMany(t *testing.T) {
 	}
 	looked, seen, session := 0, map[identity.AgentName]bool{}, 0
 	w, err := NewWarm(WarmConfig{
-		Hub: &Hub{cfg: HubConfig{Format: "1"}, metrics: m, keeping: newKeeping(&shelf{}, m, zerolog.Nop())},
+		Hub: &Hub{cfg: HubConfig{Format: "1"}, metrics: m, lastKnown: newLastKnownCache(&recordingStore{}, m, zerolog.Nop())},
 		Sessions: func() map[identity.AgentName]string {
 			all := map[identity.AgentName]string{}
 			for n := range agents {
@@ -212,8 +212,8 @@ func TestWarmLooksAtSoMany(t *testing.T) {
 			looked += apps
 			return of
 		},
-		Look:    func(appkey.Instance) (identity.AgentName, uint64, bool) { return identity.AgentName{}, 0, false },
-		Kept:    func(context.Context, identity.AgentName, appkey.Instance) {},
+		Lookup:  func(appkey.Instance) (identity.AgentName, uint64, bool) { return identity.AgentName{}, 0, false },
+		Stored:  func(context.Context, identity.AgentName, appkey.Instance) {},
 		Metrics: metrics, Log: zerolog.Nop(),
 	})
 	if err != nil {
@@ -221,9 +221,9 @@ func TestWarmLooksAtSoMany(t *testing.T) {
 	}
 	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 	for ; session < looks; session++ {
-		w.look(now.Add(time.Duration(session) * warmLook))
+		w.refresh(now.Add(time.Duration(session) * warmInterval))
 	}
-	if most := looks*maxWarmLooked + apps; looked > most || looked < looks*maxWarmLooked-apps {
+	if most := looks*maxWarmSums + apps; looked > most || looked < looks*maxWarmSums-apps {
 		t.Errorf("%d Applications are looked at in %d looks, want %d at most and as many as that", looked, looks, most)
 	}
 	if len(seen) != agents {

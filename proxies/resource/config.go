@@ -16,10 +16,10 @@ import (
 	"github.com/argomesh/argomesh/proxies/audit"
 )
 
-// Verifier says whose a token is.
+// Verifier knows the agent of a token.
 type Verifier interface {
 	// Verify returns the agent for which token was issued. The error wraps
-	// identity.ErrUnauthenticated when the token counts for nothing; any other says that
+	// identity.ErrUnauthenticated when the token counts for nothing; any other means that
 	// no one knows yet. It is not shown to the caller.
 	Verify(token string) (identity.AgentName, error)
 	// Bound reports whether a token that Verify found good is one of the agent as it is
@@ -28,7 +28,7 @@ type Verifier interface {
 	// Revoked reports whether a token that was good counts for nothing now, although its
 	// time has not come. It does not block.
 	Revoked(token string) bool
-	// Changed returns a channel that is closed when Revoked may tell something else than
+	// Changed returns a channel that is closed when Revoked may return something else than
 	// at the time of the call. It does not block.
 	Changed() <-chan struct{}
 }
@@ -53,12 +53,12 @@ type Target struct {
 	Kubernetes string
 }
 
-// Registry says which agents there are.
+// Registry knows the agents of the hub.
 type Registry interface {
 	// Target returns what is known of an agent. The error wraps identity.ErrDenied
 	// when the agent is not registered, suspended or on its way out. It does not block.
 	Target(identity.AgentName) (Target, error)
-	// Changed returns a channel that is closed when Target may tell something else than
+	// Changed returns a channel that is closed when Target may return something else than
 	// at the time of the call. It does not block.
 	Changed() <-chan struct{}
 }

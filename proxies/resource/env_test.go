@@ -33,6 +33,7 @@ import (
 	"github.com/argomesh/argomesh/proxies/resource/replies"
 	"github.com/argomesh/argomesh/proxies/resource/spoke"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // everything is a configuration that lets everything through.
@@ -70,7 +71,7 @@ type proxyEnv struct {
 	// address is a unix socket, as Envoy would dial it.
 	address string
 	metrics *prometheus.Registry
-	stopHub func() error
+	stopHub func() // and what writes the records
 	records *records
 
 	mu    sync.Mutex // guards what follows
@@ -85,7 +86,7 @@ type settings struct {
 	hubAccess, spokeAccess *access.Config
 	hub                    func(*resource.HubConfig)
 	spoke                  func(*spoke.Config)
-	keep                   replies.LastReplyStore
+	store                  replies.LastReplyStore
 }
 
 const tokenKind = "eyJhbGciOiJFUzI1NiJ9"
@@ -218,7 +219,7 @@ func start(t *testing.T, api http.HandlerFunc, with settings) *proxyEnv {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replies, err := replies.New(replies.Config{Keep: with.keep, Metrics: w.metrics, Log: zerolog.Nop()})
+	replies, err := replies.New(replies.Config{Store: with.store, Metrics: w.metrics, Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,25 +249,17 @@ func (w *proxyEnv) run(log *audit.Log) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	logging, stopLog := context.WithCancel(context.Background())
-	served, logged := make(chan error, 1), make(chan error, 1)
-	go func() { served <- w.hub.Run(ctx, listener) }()
-	go func() { logged <- log.Run(logging) }()
-	w.stopHub = sync.OnceValue(func() error {
-		cancel()
-		err := <-served
-		stopLog()
-		return errors.Join(err, <-logged)
-	})
 	w.t.Cleanup(func() {
-		if err := w.stopHub(); err != nil {
-			w.t.Errorf("Run() = %v", err)
-		}
 		w.cut()
 		w.api.CloseClientConnections()
 		w.api.Close()
 	})
+	stopLog := kit.Background(w.t, log.Run)
+	stopHub := kit.Background(w.t, func(ctx context.Context) error { return w.hub.Run(ctx, listener) })
+	w.stopHub = func() {
+		stopHub()
+		stopLog()
+	}
 }
 
 // dial is the tunnel: a connection to the spoke of edge-1.

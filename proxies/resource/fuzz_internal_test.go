@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/access"
 	"github.com/argomesh/argomesh/test/heap"
@@ -84,6 +86,41 @@ func FuzzRedirect(f *testing.F) {
 		}
 		if own, path, err := splitTarget(got); err != nil || own != name || path != to {
 			t.Fatalf("%q is a call to %s, %q, %v", got, own, path, err)
+		}
+	})
+}
+
+// What a spoke has written of an object is given for the one that is asked for, with the mark, or not at all.
+func FuzzLastObject(f *testing.F) {
+	const about, mark = `"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"shop","namespace":"web"`, "as of now"
+	for _, seed := range []string{
+		`{` + about + `}}`, `{` + about + `,"annotations":{"` + LastKnownAnnotation + `":"never"}},"spec":{"replicas":3}}`,
+		`{` + about + `,"annotations":{"argocd.argoproj.io/tracking-id":"shop:apps/Deployment:web/shop"}}}`,
+		`{` + about + `,"annotations":7}}`, `{` + about + `}} {}`, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"shop"}}`, `[[[]]]`, `null`,
+	} {
+		f.Add([]byte(seed), false)
+		f.Add([]byte(seed), true)
+	}
+	asked, err := access.Parse(http.MethodGet, "/apis/apps/v1/namespaces/web/deployments/shop", nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte, tracked bool) {
+		var body []byte
+		var given bool
+		took := heap.Of(func() { body, given = lastObject(raw, passing{request: asked, tracked: tracked}, mark) })
+		if most := uint64(64*len(raw) + 256<<10); took > most {
+			t.Errorf("%d bytes take %d of heap, want %d at most", len(raw), took, most)
+		}
+		if !given {
+			return
+		}
+		var o unstructured.Unstructured
+		if err := o.UnmarshalJSON(body); err != nil {
+			t.Fatalf("what is given of %q cannot be read: %v", raw, err)
+		}
+		if o.GetKind() != "Deployment" || o.GetName() != "shop" || o.GetNamespace() != "web" || o.GetAnnotations()[LastKnownAnnotation] != mark {
+			t.Errorf("of %q it gives %s", raw, body)
 		}
 	})
 }

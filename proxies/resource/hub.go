@@ -68,7 +68,7 @@ func NewHub(cfg HubConfig) (*Hub, error) {
 	cfg.BodyTimeout = cmp.Or(cfg.BodyTimeout, time.Minute)
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 5*time.Second)
 	h := &Hub{cfg: cfg, limiter: concurrency.New(cfg.MaxCalls, cfg.MaxCallsPerAgent),
-		active: newGrants(cfg.Agents, cfg.Tokens), lastObjects: make(chan struct{}, lastObjects)}
+		active: newActiveCalls(cfg.Agents, cfg.Tokens), lastObjects: make(chan struct{}, lastObjects)}
 	var err error
 	if h.metrics, err = callmetrics.New(cfg.Metrics, "hub",
 		func() float64 { return float64(h.limiter.Count()) }); err != nil {

@@ -26,8 +26,8 @@ const LastKnownAnnotation = "argomesh.io/last-known"
 const (
 	// maxLastObject is the longest object that is given, as an API server's are.
 	maxLastObject = 1536 << 10
-	// lastObjects is how many are looked for at a time; anyone who comes beyond that is
-	// told that the agent is away.
+	// lastObjects is how many are searched for at a time; more calls are answered as if none was
+	// known.
 	lastObjects = 4
 )
 

@@ -32,7 +32,7 @@ const (
 
 // Learn has the kinds of an API version of a spoke known, if they are not, as they are asked for
 // by who then asks for an object: so that one is given while the spoke is away, although no one has
-// looked at any while it was there. The group is empty for the core. It asks as a caller
+// read any while it was there. The group is empty for the core. It asks as a caller
 // would be let, within the limits of all calls; since no one calls, there is no record. It returns
 // whether they are known, and may be called concurrently.
 func (h *Hub) Learn(ctx context.Context, agent identity.AgentName, group, version string) bool {
@@ -70,17 +70,17 @@ func (h *Hub) learn(ctx context.Context, agent identity.AgentName, group, versio
 	ctx, cancel := context.WithTimeout(ctx, learnTime)
 	defer cancel()
 	if err := h.ask(ctx, key, header); err != nil {
-		h.cfg.Log.Debug().Err(err).Stringer("agent", agent).Str("path", path).Msg("the kinds of an api version are not known")
+		h.cfg.Log.Debug().Err(err).Stringer("agent", agent).Str("path", path).Msg("the kinds of an API version are not known")
 		return learnFailed
 	}
-	if !h.cfg.Replies.Holds(key) {
+	if !h.cfg.Replies.Cached(key) {
 		return learnFailed
 	}
 	return learnLearned
 }
 
-// kindsPath is where an API server tells the kinds of a version; false for what is none. Both are
-// a spoke's words.
+// kindsPath is where an API server lists the kinds of a version; false for what is none. Both come
+// from a spoke.
 func kindsPath(group, version string) (string, bool) {
 	if len(validation.IsDNS1123Label(version)) > 0 {
 		return "", false
@@ -91,8 +91,8 @@ func kindsPath(group, version string) (string, bool) {
 	return "/apis/" + group + "/" + version, len(validation.IsDNS1123Subdomain(group)) == 0
 }
 
-// errNotTold is an answer that tells nothing.
-var errNotTold = errors.New("the spoke does not tell")
+// errNoKinds is an answer without the kinds of a version.
+var errNoKinds = errors.New("the spoke does not tell")
 
 // ask has the reply kept of that key.
 func (h *Hub) ask(ctx context.Context, key replies.Key, header http.Header) error {
@@ -115,7 +115,7 @@ func (h *Hub) ask(ctx context.Context, key replies.Key, header http.Header) erro
 	own := res.Header.Get(exchange.HeaderOwnKinds) != ""
 	exchange.StripAnswer(res.Header)
 	if c.record.AnsweredBy != audit.ByAPIServer || res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%w: it answers %d", errNotTold, res.StatusCode)
+		return fmt.Errorf("%w: it answers %d", errNoKinds, res.StatusCode)
 	}
 	if err := exchange.BoundAnswer(res, exchange.MaxListAnswer, h.metrics.Cut.Inc); err != nil {
 		return err

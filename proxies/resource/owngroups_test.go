@@ -105,8 +105,8 @@ func TestDiscoveryWithLiveAccessOff(t *testing.T) {
 	} {
 		for form, legacy := range map[string]bool{"all in one": false, "one by one": true} {
 			t.Run(name+", "+form, func(t *testing.T) {
-				keep := &keep{values: map[string][]byte{}}
-				w := start(t, kinds, settings{hubAccess: &tt.hub, spokeAccess: &tt.spoke, keep: keep})
+				store := &memStore{values: map[string][]byte{}}
+				w := start(t, kinds, settings{hubAccess: &tt.hub, spokeAccess: &tt.spoke, store: store})
 				// One after the other, since of an agent no more than two are taken down at a time.
 				ask, kept := w.discoverer(legacy), 3 // /version, /api and /apis
 				if _, err := ask.ServerVersion(); err != nil {
@@ -123,7 +123,7 @@ func TestDiscoveryWithLiveAccessOff(t *testing.T) {
 						}
 					}
 				}
-				keep.wait(t, func(values map[string][]byte) bool { return len(values) == kept })
+				store.wait(t, func(values map[string][]byte) bool { return len(values) == kept })
 				for _, away := range []bool{false, true} { // its last known reply tells the same
 					w.setAway(away)
 					client := w.discoverer(legacy)
@@ -235,21 +235,21 @@ func TestVersionThatTheAgentReported(t *testing.T) {
 }
 
 // What an open spoke has shown is forgotten once its owner shows it no more, in memory
-// and in the Keep.
+// and in the store.
 func TestKindsThatAreShownNoMoreAreForgotten(t *testing.T) {
-	keep := &keep{values: map[string][]byte{}}
+	store := &memStore{values: map[string][]byte{}}
 	on := access.Config{Enabled: true}
-	before := start(t, kinds, settings{keep: keep, hubAccess: &on})
+	before := start(t, kinds, settings{store: store, hubAccess: &on})
 	const custom = "/apis/kafka.strimzi.io/v1"
 	before.get(custom)
 	before.get("/apis")
-	keep.wait(t, func(values map[string][]byte) bool { return len(values) == 2 })
+	store.wait(t, func(values map[string][]byte) bool { return len(values) == 2 })
 	off := access.Config{}
-	after := start(t, kinds, settings{keep: keep, hubAccess: &on, spokeAccess: &off})
+	after := start(t, kinds, settings{store: store, hubAccess: &on, spokeAccess: &off})
 	after.get("/version")
-	keep.wait(t, func(values map[string][]byte) bool { return len(values) == 1 })
+	store.wait(t, func(values map[string][]byte) bool { return len(values) == 1 })
 	after.get("/apis")
-	keep.wait(t, func(values map[string][]byte) bool { return len(values) == 2 })
+	store.wait(t, func(values map[string][]byte) bool { return len(values) == 2 })
 	after.setAway(true)
 	if res, body := after.get(custom); res.Code != 502 {
 		t.Errorf("answer %d %s", res.Code, body)

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// maxRefusals is the number of places of one agent that are remembered. Of one that
-	// refuses more nothing is given any more while it is away.
+	// maxRefusals is the number of kinds in namespaces of one agent that are remembered. Of one
+	// that refuses more nothing is served any more while it is away.
 	maxRefusals = 256
-	// maxRefusedNames is the number of objects of one agent that are remembered. Of a place
-	// where more are refused nothing is given any more.
+	// maxRefusedNames is the number of objects of one agent that are remembered. Of a kind in a
+	// namespace where more are refused nothing is served any more.
 	maxRefusedNames = 256
 )
 
@@ -22,8 +22,8 @@ const (
 // for, by the agent's rules or by what its account may do, since no one can ask them while
 // their agent is away. It is lost with the process.
 type refusals struct {
-	mu sync.Mutex // guards of
-	of map[identity.AgentName]*refused
+	mu      sync.Mutex // guards byAgent
+	byAgent map[identity.AgentName]*refused
 }
 
 // refused is what is remembered of one agent.
@@ -32,14 +32,14 @@ type refused struct {
 	// closed says that it served no Kubernetes API when it was last asked, and full that it
 	// refused more than is remembered.
 	closed, full bool
-	places       map[refusedObjects]*refusedAt
-	names        int // of all places
+	objects      map[refusedObjects]*refusedAt
+	names        int // of all kinds and namespaces
 }
 
 // refusedObjects is what a refusal is about: the objects of a kind, in a namespace.
 type refusedObjects struct{ group, resource, namespace string }
 
-// refusedAt is what is remembered of a place.
+// refusedAt is what is remembered of the objects of a kind, in a namespace.
 type refusedAt struct {
 	// last says that what was asked for last was refused, so that others there may be, too;
 	// many that more were refused than are remembered.
@@ -49,76 +49,76 @@ type refusedAt struct {
 	names map[string]struct{}
 }
 
-func placeOf(r access.Request) refusedObjects {
+func objectsOf(r access.Request) refusedObjects {
 	return refusedObjects{r.Group, r.Resource, r.Namespace}
 }
 
-// at returns what is remembered of an agent, which is made if need be. It is called with
+// ofAgent returns what is remembered of an agent, which is made if need be. It is called with
 // mu locked.
-func (r *refusals) at(agent identity.AgentName, uid string) *refused {
-	found := r.of[agent]
+func (r *refusals) ofAgent(agent identity.AgentName, uid string) *refused {
+	found := r.byAgent[agent]
 	if found == nil || found.uid != uid {
-		found = &refused{uid: uid, places: map[refusedObjects]*refusedAt{}}
-		if r.of == nil {
-			r.of = map[identity.AgentName]*refused{}
+		found = &refused{uid: uid, objects: map[refusedObjects]*refusedAt{}}
+		if r.byAgent == nil {
+			r.byAgent = map[identity.AgentName]*refused{}
 		}
-		r.of[agent] = found
+		r.byAgent[agent] = found
 	}
 	return found
 }
 
-// close notes that an agent serves no Kubernetes API.
+// close records that an agent serves no Kubernetes API.
 func (r *refusals) close(agent identity.AgentName, uid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.at(agent, uid).closed = true
+	r.ofAgent(agent, uid).closed = true
 }
 
-// noteAnswer notes what an answer with a status says of what the spoke's owner lets be read.
-// A failure, of the agent or of its API server, says nothing. The record has who answered.
+// noteAnswer records what an answer with a status means for what the spoke's owner lets be read.
+// A failure, of the agent or of its API server, means nothing. The record has who answered.
 func (r *refusals) noteAnswer(p passing, record *audit.Record, status int) {
 	ofServer := record.AnsweredBy == audit.ByAPIServer
 	denied := record.DecidedBy == audit.Spoke || ofServer && status == http.StatusForbidden
 	if denied || ofServer {
-		said := denied || status < http.StatusInternalServerError && status != http.StatusUnauthorized &&
+		decided := denied || status < http.StatusInternalServerError && status != http.StatusUnauthorized &&
 			status != http.StatusTooManyRequests
-		r.record(p.name, p.uid, p.request, said, denied)
+		r.record(p.name, p.uid, p.request, decided, denied)
 	}
 }
 
-// record notes an answer, and whether it said that something was refused, or was not.
-func (r *refusals) record(agent identity.AgentName, uid string, request access.Request, said, denied bool) {
+// record remembers an answer: decided says that something was refused, or was not, and denied which.
+func (r *refusals) record(agent identity.AgentName, uid string, request access.Request, decided, denied bool) {
 	if !request.IsResource() {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !denied && r.of[agent] == nil {
+	if !denied && r.byAgent[agent] == nil {
 		return
 	}
-	of := r.at(agent, uid)
+	of := r.ofAgent(agent, uid)
 	of.closed = false
 	// What someone else may read, who is impersonated, says nothing of the agent's account.
-	if !said || request.Verb != "get" || request.Subresource != "" || !request.Impersonate.IsZero() {
+	if !decided || request.Verb != "get" || request.Subresource != "" || !request.Impersonate.IsZero() {
 		return
 	}
 	if denied {
-		of.refuse(placeOf(request), request.Name)
+		of.refuse(objectsOf(request), request.Name)
 	} else {
-		of.admit(placeOf(request), request.Name)
+		of.admit(objectsOf(request), request.Name)
 	}
 }
 
-// refuse notes that an object was refused.
+// refuse records that an object was refused.
 func (of *refused) refuse(where refusedObjects, name string) {
-	at := of.places[where]
+	at := of.objects[where]
 	if at == nil {
-		if len(of.places) >= maxRefusals {
+		if len(of.objects) >= maxRefusals {
 			of.full = true
 			return
 		}
 		at = &refusedAt{names: map[string]struct{}{}}
-		of.places[where] = at
+		of.objects[where] = at
 	}
 	at.last = true
 	if _, known := at.names[name]; known {
@@ -132,10 +132,10 @@ func (of *refused) refuse(where refusedObjects, name string) {
 	of.names++
 }
 
-// admit notes that an object was not refused. Others there still are that were refused by
+// admit records that an object was not refused. Others there still are that were refused by
 // their names.
 func (of *refused) admit(where refusedObjects, name string) {
-	at := of.places[where]
+	at := of.objects[where]
 	if at == nil {
 		return
 	}
@@ -145,22 +145,22 @@ func (of *refused) admit(where refusedObjects, name string) {
 		of.names--
 	}
 	if len(at.names) == 0 && !at.many {
-		delete(of.places, where)
+		delete(of.objects, where)
 	}
 }
 
-// has reports whether nothing may be given of what a call asks for.
+// has reports whether nothing may be served of what a call asks for.
 func (r *refusals) has(agent identity.AgentName, uid string, request access.Request) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	of := r.of[agent]
+	of := r.byAgent[agent]
 	if of == nil || of.uid != uid {
 		return false
 	}
 	if of.closed || of.full {
 		return true
 	}
-	at := of.places[placeOf(request)]
+	at := of.objects[objectsOf(request)]
 	if at == nil {
 		return false
 	}

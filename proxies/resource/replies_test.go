@@ -185,21 +185,21 @@ func TestRepliesThatAreNotKept(t *testing.T) {
 // A spoke whose owner no longer lets a reply through has it forgotten.
 func TestRepliesAreForgotten(t *testing.T) {
 	refuse := false
-	keep := &keep{values: map[string][]byte{}}
+	store := &memStore{values: map[string][]byte{}}
 	w := start(t, func(w http.ResponseWriter, r *http.Request) {
 		if refuse {
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
 		discovery(w, r)
-	}, settings{keep: keep})
+	}, settings{store: store})
 	w.get("/version")
-	keep.wait(t, func(values map[string][]byte) bool { return len(values) == 1 })
+	store.wait(t, func(values map[string][]byte) bool { return len(values) == 1 })
 	refuse = true
 	if res, _ := w.get("/version"); res.Code != 403 {
 		t.Fatalf("answer %d", res.Code)
 	}
-	keep.wait(t, isEmpty)
+	store.wait(t, isEmpty)
 	w.setAway(true)
 	if res, _ := w.get("/version"); res.Code != 502 {
 		t.Errorf("answer %d", res.Code)
@@ -223,19 +223,19 @@ func (n *narrowed) Decide(r access.Request) access.Decision {
 
 // So does one whose agent refuses the call.
 func TestRepliesThatTheAgentRefusesAreForgotten(t *testing.T) {
-	keep := &keep{values: map[string][]byte{}}
+	store := &memStore{values: map[string][]byte{}}
 	var policy *narrowed
-	w := start(t, discovery, settings{keep: keep, spoke: func(c *spoke.Config) {
+	w := start(t, discovery, settings{store: store, spoke: func(c *spoke.Config) {
 		policy = &narrowed{Policy: c.Policy}
 		c.Policy = policy
 	}})
 	w.get("/version")
-	keep.wait(t, func(values map[string][]byte) bool { return len(values) == 1 })
+	store.wait(t, func(values map[string][]byte) bool { return len(values) == 1 })
 	policy.off.Store(true)
 	if res, _ := w.get("/version"); res.Code != 403 {
 		t.Fatalf("answer %d", res.Code)
 	}
-	keep.wait(t, isEmpty)
+	store.wait(t, isEmpty)
 	w.setAway(true)
 	if res, _ := w.get("/version"); res.Code != 502 {
 		t.Errorf("answer %d", res.Code)
@@ -244,15 +244,15 @@ func TestRepliesThatTheAgentRefusesAreForgotten(t *testing.T) {
 
 // So does one that an earlier process kept, which this one has never read.
 func TestRepliesOfAnEarlierHubAreForgotten(t *testing.T) {
-	keep := &keep{values: map[string][]byte{}}
-	before := start(t, discovery, settings{keep: keep})
+	store := &memStore{values: map[string][]byte{}}
+	before := start(t, discovery, settings{store: store})
 	before.get("/version")
-	keep.wait(t, func(values map[string][]byte) bool { return len(values) == 1 })
-	after := start(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, settings{keep: keep})
+	store.wait(t, func(values map[string][]byte) bool { return len(values) == 1 })
+	after := start(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, settings{store: store})
 	if res, _ := after.get("/version"); res.Code != 404 {
 		t.Fatalf("answer %d", res.Code)
 	}
-	keep.wait(t, isEmpty)
+	store.wait(t, isEmpty)
 }
 
 // failing has dials fail with an error of the test's.
@@ -272,11 +272,11 @@ func failing(dial *atomic.Pointer[error]) func(*resource.HubConfig) {
 // is known of it is neither told nor kept.
 func TestRepliesOfASpokeThatRefuses(t *testing.T) {
 	var dial atomic.Pointer[error]
-	keep := &keep{values: map[string][]byte{}}
-	w := start(t, discovery, settings{keep: keep, hub: failing(&dial)})
+	store := &memStore{values: map[string][]byte{}}
+	w := start(t, discovery, settings{store: store, hub: failing(&dial)})
 	w.get("/version")
 	w.get("/api")
-	keep.wait(t, func(values map[string][]byte) bool { return len(values) == 2 })
+	store.wait(t, func(values map[string][]byte) bool { return len(values) == 2 })
 	refused := fmt.Errorf("not configured: %w", stream.ErrRefused)
 	dial.Store(&refused)
 	w.cut()
@@ -286,7 +286,7 @@ func TestRepliesOfASpokeThatRefuses(t *testing.T) {
 			t.Errorf("answer %d %s", res.Code, body)
 		}
 	}
-	keep.wait(t, isEmpty)
+	store.wait(t, isEmpty)
 	dial.Store(nil)
 	w.setAway(true)
 	for _, path := range []string{"/version", "/api"} {
@@ -339,119 +339,119 @@ func TestRepliesOfASpokeThatIsSilent(t *testing.T) {
 	}
 }
 
-// keep is a Keep in memory.
-type keep struct {
+// memStore is a LastReplyStore in memory.
+type memStore struct {
 	mu      sync.Mutex // guards what follows
 	values  map[string][]byte
 	changed chan struct{}
 	away    bool
 }
 
-func (k *keep) Get(_ context.Context, owner, key string, limit int) ([]byte, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.away {
+func (s *memStore) Get(_ context.Context, owner, key string, limit int) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away {
 		return nil, errors.New("away")
 	}
-	value := k.values[owner+"|"+key]
+	value := s.values[owner+"|"+key]
 	return value[:min(limit, len(value))], nil
 }
 
-func (k *keep) Set(_ context.Context, owner, key string, value []byte) error {
-	return k.change(func() {
-		if k.values[owner+"|"+key] = value; len(value) == 0 {
-			delete(k.values, owner+"|"+key)
+func (s *memStore) Set(_ context.Context, owner, key string, value []byte) error {
+	return s.change(func() {
+		if s.values[owner+"|"+key] = value; len(value) == 0 {
+			delete(s.values, owner+"|"+key)
 		}
 	})
 }
 
-func (k *keep) Clear(_ context.Context, owner string) error {
-	return k.change(func() {
-		maps.DeleteFunc(k.values, func(key string, _ []byte) bool { return strings.HasPrefix(key, owner+"|") })
+func (s *memStore) Clear(_ context.Context, owner string) error {
+	return s.change(func() {
+		maps.DeleteFunc(s.values, func(key string, _ []byte) bool { return strings.HasPrefix(key, owner+"|") })
 	})
 }
 
-func (k *keep) change(do func()) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.away {
+func (s *memStore) change(do func()) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away {
 		return errors.New("away")
 	}
 	do()
-	if k.changed != nil {
-		close(k.changed)
-		k.changed = nil
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
 	}
 	return nil
 }
 
-func (k *keep) wait(t *testing.T, ok func(map[string][]byte) bool) {
+func (s *memStore) wait(t *testing.T, ok func(map[string][]byte) bool) {
 	t.Helper()
 	for {
-		k.mu.Lock()
-		done := ok(k.values)
-		if k.changed == nil {
-			k.changed = make(chan struct{})
+		s.mu.Lock()
+		done := ok(s.values)
+		if s.changed == nil {
+			s.changed = make(chan struct{})
 		}
-		changed := k.changed
-		k.mu.Unlock()
+		changed := s.changed
+		s.mu.Unlock()
 		if done {
 			return
 		}
 		select {
 		case <-changed:
 		case <-time.After(10 * time.Second):
-			t.Fatal("the keep has not what it should after 10s")
+			t.Fatal("the store has not what it should after 10s")
 		}
 	}
 }
 
-// A hub that was restarted knows what its Keep has, and nothing of another Agent of
+// A hub that was restarted knows what its store has, and nothing of another Agent of
 // the same name.
 func TestRepliesOutliveTheHub(t *testing.T) {
-	keep := &keep{values: map[string][]byte{}}
-	before := start(t, discovery, settings{keep: keep})
+	store := &memStore{values: map[string][]byte{}}
+	before := start(t, discovery, settings{store: store})
 	before.get("/version")
-	keep.wait(t, func(values map[string][]byte) bool { return len(values) == 1 })
-	after := start(t, discovery, settings{keep: keep})
+	store.wait(t, func(values map[string][]byte) bool { return len(values) == 1 })
+	after := start(t, discovery, settings{store: store})
 	after.setAway(true)
 	if res, body := after.get("/version"); res.Code != 200 || body != "answer to /version" {
 		t.Errorf("answer %d %q", res.Code, body)
 	}
-	keep.mu.Lock()
-	for key := range keep.values {
-		keep.values[key] = []byte("{}\nnot what it was")
+	store.mu.Lock()
+	for key := range store.values {
+		store.values[key] = []byte("{}\nnot what it was")
 	}
-	keep.mu.Unlock()
-	broken := start(t, discovery, settings{keep: keep})
+	store.mu.Unlock()
+	broken := start(t, discovery, settings{store: store})
 	broken.setAway(true)
 	if res, _ := broken.get("/version"); res.Code != 502 {
 		t.Errorf("of a broken value: %d", res.Code)
 	}
-	keep.mu.Lock()
-	keep.away = true
-	keep.mu.Unlock()
-	alone := start(t, discovery, settings{keep: keep})
+	store.mu.Lock()
+	store.away = true
+	store.mu.Unlock()
+	alone := start(t, discovery, settings{store: store})
 	alone.get("/version")
 	alone.setAway(true)
 	if res, _ := alone.get("/version"); res.Code != 200 {
-		t.Errorf("without its keep: %d", res.Code)
+		t.Errorf("without its store: %d", res.Code)
 	}
 }
 
 // A kept reply that says it is of a time to come, by a clock that was ahead, is taken
 // down again.
 func TestRepliesOfAClockThatWasAhead(t *testing.T) {
-	keep := &keep{values: map[string][]byte{}}
-	before := start(t, discovery, settings{keep: keep})
+	store := &memStore{values: map[string][]byte{}}
+	before := start(t, discovery, settings{store: store})
 	before.get("/version")
-	keep.wait(t, func(values map[string][]byte) bool { return len(values) == 1 })
-	keep.mu.Lock()
-	for key, value := range keep.values {
-		keep.values[key] = regexp.MustCompile(`"at":"\d+`).ReplaceAll(value, []byte(`"at":"2999`))
+	store.wait(t, func(values map[string][]byte) bool { return len(values) == 1 })
+	store.mu.Lock()
+	for key, value := range store.values {
+		store.values[key] = regexp.MustCompile(`"at":"\d+`).ReplaceAll(value, []byte(`"at":"2999`))
 	}
-	keep.mu.Unlock()
-	after := start(t, discovery, settings{keep: keep})
+	store.mu.Unlock()
+	after := start(t, discovery, settings{store: store})
 	warning := func() string {
 		after.setAway(true)
 		defer after.setAway(false)
@@ -462,7 +462,7 @@ func TestRepliesOfAClockThatWasAhead(t *testing.T) {
 		t.Fatalf("the kept one has warning %q", got)
 	}
 	after.get("/version")
-	keep.wait(t, func(values map[string][]byte) bool {
+	store.wait(t, func(values map[string][]byte) bool {
 		return !slices.ContainsFunc(slices.Collect(maps.Values(values)), func(v []byte) bool { return bytes.Contains(v, []byte(`"at":"2999`)) })
 	})
 	if got := warning(); got == "" || strings.Contains(got, " of 2999-") {
@@ -487,10 +487,10 @@ func TestLastKnownRepliesWithLiveAccessOff(t *testing.T) {
 	}
 }
 
-// A caller that asks for the same in ever new words fills no one's Keep.
+// A caller that asks for the same in ever new words fills no one's store.
 func TestRepliesForEndlessAccepts(t *testing.T) {
-	keep := &keep{values: map[string][]byte{}}
-	w := start(t, discovery, settings{keep: keep})
+	store := &memStore{values: map[string][]byte{}}
+	w := start(t, discovery, settings{store: store})
 	ask := func(accept string) {
 		t.Helper()
 		r := w.request(t.Context(), http.MethodGet, "/openapi/v2", nil)
@@ -503,7 +503,7 @@ func TestRepliesForEndlessAccepts(t *testing.T) {
 		ask(fmt.Sprintf("application/json;x=%d", n))
 	}
 	w.get("/version") // is kept after all the others
-	keep.wait(t, func(values map[string][]byte) bool {
+	store.wait(t, func(values map[string][]byte) bool {
 		for _, value := range values {
 			if bytes.Contains(value, []byte(`"path":"/version"`)) {
 				return true
@@ -511,9 +511,9 @@ func TestRepliesForEndlessAccepts(t *testing.T) {
 		}
 		return false
 	})
-	keep.mu.Lock()
-	defer keep.mu.Unlock()
-	if n := len(keep.values); n != 1 {
+	store.mu.Lock()
+	defer store.mu.Unlock()
+	if n := len(store.values); n != 1 {
 		t.Errorf("%d replies are kept, want 1", n)
 	}
 }

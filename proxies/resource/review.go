@@ -38,7 +38,7 @@ type activeCalls struct {
 	byAgent map[identity.AgentName]map[*activeCall]struct{}
 }
 
-func newGrants(agents Registry, tokens Verifier) *activeCalls {
+func newActiveCalls(agents Registry, tokens Verifier) *activeCalls {
 	return &activeCalls{agents: agents, tokens: tokens, byAgent: map[identity.AgentName]map[*activeCall]struct{}{}}
 }
 
@@ -69,7 +69,7 @@ func (a *activeCalls) add(name identity.AgentName, g *activeCall) (remove func()
 func (a *activeCalls) run(ctx context.Context) {
 	rotated := a.tokens.Changed()
 	for {
-		changed, keys := a.agents.Changed(), false // before the look, so that no change is missed
+		changed, keys := a.agents.Changed(), false // before the read, so that no change is missed
 		select {
 		case <-rotated:
 			rotated, keys = a.tokens.Changed(), true

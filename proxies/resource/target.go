@@ -48,5 +48,5 @@ func bearer(h http.Header) (string, bool) {
 	return token, true
 }
 
-// maxToken is the longest Authorization that is looked at, in bytes.
+// maxToken is the longest Authorization that is checked, in bytes.
 const maxToken = 8 << 10

@@ -14,7 +14,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 )
 
-// versionPath is where an API server tells its version.
+// versionPath is where an API server has its version.
 const versionPath = "/version"
 
 // writeVersion answers with the version that the agent reported, for an API server that

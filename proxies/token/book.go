@@ -12,7 +12,7 @@ import (
 const maxRemembered = 8192
 
 // book is the keys of one moment, and the good tokens that were seen under them: a
-// signature of a token that comes with each call is looked at once. Other keys are
+// signature of a token that comes with each call is verified once. Other keys are
 // another book, so that nothing outlives the key that signed it. Its methods may be
 // called concurrently.
 type book struct {
@@ -43,7 +43,7 @@ func (b *book) check(text string, now time.Time) (*verified, error) {
 			return nil, err
 		}
 	}
-	if err := v.at(now); err != nil {
+	if err := v.validAt(now); err != nil {
 		return nil, err
 	}
 	if !seen { // only what was good: who has no such token takes no room

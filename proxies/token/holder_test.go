@@ -20,7 +20,7 @@ func TestTokensAreOfOneAgent(t *testing.T) {
 		k := newKeys(t, s, quick)
 		defer run(t, k, true)()
 		synctest.Wait()
-		k.Look()
+		k.AcknowledgedChanged()
 		synctest.Wait()
 		edge := kit.Agent(t, "edge-1")
 		before := time.Now()
@@ -71,7 +71,7 @@ func TestTokensOfPeople(t *testing.T) {
 		k := newKeys(t, &secrets{}, quick)
 		defer run(t, k, true)()
 		synctest.Wait()
-		k.Look()
+		k.AcknowledgedChanged()
 		synctest.Wait()
 		edge, holder := kit.Agent(t, "edge-1"), token.Holder{UID: "u1", Created: time.Now().Add(-time.Hour)}
 		others, err := k.Sign(edge, holder)

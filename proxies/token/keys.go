@@ -33,8 +33,8 @@ const (
 )
 
 const (
-	// lookInterval is how often the Secret is read although nothing was heard of it.
-	lookInterval = time.Minute
+	// resyncInterval is how often the Secret is read although the watch showed no change.
+	resyncInterval = time.Minute
 	// retryFirst and retryMost bound the pause after a failure.
 	retryFirst = 250 * time.Millisecond
 	retryMost  = 15 * time.Second
@@ -65,21 +65,21 @@ type Config struct {
 	// or Life if that is longer.
 	KeyLife time.Duration
 	// Acknowledged reports whether all who check tokens beside this process, Envoy
-	// that is, have the key of that ID; Keys.Look says that its answer has changed. It
-	// does not block. Nil means that there is no one else.
+	// that is, have the key of that ID; Keys.AcknowledgedChanged says that its answer has
+	// changed. It does not block. Nil means that there is no one else.
 	Acknowledged func(keyID string) bool
 	Metrics      prometheus.Registerer
-	// Log is told of changes of keys. Its zero value writes nothing.
+	// Log gets changes of keys. Its zero value writes nothing.
 	Log zerolog.Logger
 }
 
 // Keys are the signing keys of a hub, as the Secret has them. Their methods may be
 // called concurrently, and while Run is not running: then what was last read counts.
 type Keys struct {
-	cfg      Config
-	rotation Rotation
-	metrics  *metrics
-	looks    notify.Signal // of one element: Rotate is to look again
+	cfg          Config
+	rotation     Rotation
+	metrics      *metrics
+	acknowledged notify.Signal // has a value when the answer of Acknowledged may have changed
 
 	mu      sync.RWMutex // guards what follows
 	issuer  string
@@ -112,9 +112,9 @@ func New(cfg Config) (*Keys, error) {
 	}
 	k := &Keys{
 		cfg: cfg, rotation: Rotation{Life: cfg.Life, KeyLife: cfg.KeyLife},
-		looks: notify.NewSignal(),
+		acknowledged: notify.NewSignal(),
 	}
-	k.open()
+	k.openBook()
 	var err error
 	if k.metrics, err = newMetrics(cfg.Metrics, func() float64 { return float64(k.current().seen.Len()) }); err != nil {
 		return nil, err
@@ -122,8 +122,9 @@ func New(cfg Config) (*Keys, error) {
 	return k, nil
 }
 
-// open begins the book of the keys as they are. mu is held, or no one else knows k.
-func (k *Keys) open() { k.book = newBook(k.state, k.issuer, maxRemembered) }
+// openBook begins a book for the keys as they are. It is called with mu locked, or before k is
+// shared.
+func (k *Keys) openBook() { k.book = newBook(k.state, k.issuer, maxRemembered) }
 
 // current is the book of now.
 func (k *Keys) current() *book {
@@ -234,7 +235,7 @@ func (k *Keys) Verify(text string) (identity.AgentName, error) {
 
 // Revoked reports whether the key of a token that was good is gone before the token's
 // end, as it is when someone deletes the Secret. Without that a key outlives what it
-// signed. While no one knows, and of what was never good, it says false. It does not
+// signed. While no one knows, and of what was never good, it returns false. It does not
 // block.
 func (k *Keys) Revoked(text string) bool {
 	k.mu.RLock()
@@ -269,9 +270,9 @@ func (k *Keys) Inspect(agent identity.AgentName, holder Holder, text string) (Si
 	return signed, nil
 }
 
-// Look makes Rotate ask Acknowledged again. It does not block.
-func (k *Keys) Look() {
-	k.looks.Tell()
+// AcknowledgedChanged makes Rotate ask Acknowledged again. It does not block.
+func (k *Keys) AcknowledgedChanged() {
+	k.acknowledged.Notify()
 }
 
 // Run keeps Keys as the Secret is until ctx is done, and returns nil then. While the
@@ -284,16 +285,16 @@ func (k *Keys) Run(ctx context.Context) error {
 	}
 	k.mu.Lock()
 	k.issuer = Issuer(hub)
-	k.open()
+	k.openBook()
 	k.mu.Unlock()
-	trouble := &trouble{log: k.cfg.Log, message: "signing keys cannot be read, trying again; known ones stay in use"}
+	retry := &retryPause{log: k.cfg.Log, message: "cannot read the signing keys, retrying; known ones stay in use"}
 	for {
-		err := k.follow(ctx, hub, trouble)
+		err := k.follow(ctx, hub, retry)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // an ordered stop, which is what err tells of
 		}
 		select {
-		case <-time.After(trouble.met(err)):
+		case <-time.After(retry.failed(err)):
 		case <-ctx.Done():
 			return nil
 		}
@@ -302,7 +303,7 @@ func (k *Keys) Run(ctx context.Context) error {
 
 // follow reads the Secret now, whenever it changes, and every minute, until that
 // fails or the watch ends.
-func (k *Keys) follow(ctx context.Context, hub string, trouble *trouble) error {
+func (k *Keys) follow(ctx context.Context, hub string, retry *retryPause) error {
 	w, err := k.cfg.Secrets.Watch(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, SecretName).String(),
 	})
@@ -310,17 +311,17 @@ func (k *Keys) follow(ctx context.Context, hub string, trouble *trouble) error {
 		return fmt.Errorf("watch secret %s: %w", SecretName, err)
 	}
 	defer w.Stop()
-	again := time.NewTicker(lookInterval)
-	defer again.Stop()
+	resync := time.NewTicker(resyncInterval)
+	defer resync.Stop()
 	for {
 		if err := k.read(ctx, hub); err != nil {
 			return err
 		}
-		trouble.over()
+		retry.reset()
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-again.C:
+		case <-resync.C:
 		case event, open := <-w.ResultChan():
 			if !open {
 				return nil // as every watch does after a while
@@ -338,7 +339,7 @@ func (k *Keys) read(ctx context.Context, hub string) error {
 	if err != nil && !errors.Is(err, ErrUnusable) {
 		return err
 	}
-	k.take(state, err)
+	k.setState(state, err)
 	return nil
 }
 
@@ -357,28 +358,28 @@ func (k *Keys) get(ctx context.Context, hub string) (State, *corev1.Secret, erro
 	return state, secret, err
 }
 
-// take makes state that of Keys, unless a problem keeps the Secret from being used.
-func (k *Keys) take(state State, problem error) {
+// setState makes state that of Keys, unless a problem keeps the Secret from being used.
+func (k *Keys) setState(state State, problem error) {
 	k.mu.Lock()
 	before, beforeKnown := k.state, k.known
-	said := k.problem != nil && problem != nil && k.problem.Error() == problem.Error()
+	logged := k.problem != nil && problem != nil && k.problem.Error() == problem.Error()
 	was := k.problem
 	k.problem = problem
 	if problem == nil {
 		k.state, k.known = state, true
-		k.open()
+		k.openBook()
 	}
 	if (problem == nil && (!beforeKnown || !same(before, state))) || (was == nil) != (problem == nil) {
-		k.changed.Tell()
+		k.changed.Notify()
 	}
 	state = k.state
 	k.mu.Unlock()
 
 	k.metrics.show(state, problem)
 	switch {
-	case problem != nil && !said:
+	case problem != nil && !logged:
 		k.cfg.Log.Error().Err(problem).Str("secret", k.cfg.Namespace+"/"+SecretName).
-			Msg("signing keys of the resource proxy cannot be used: restore the secret, or delete it to begin with new keys, which ends every token; what was read before stays in use")
+			Msg("signing keys of the resource proxy cannot be used: restore the Secret, or delete it to start with new keys, which ends every token; what was read before stays in use")
 	case problem == nil && was != nil:
 		k.cfg.Log.Info().Msg("signing keys of the resource proxy can be used again")
 	}
@@ -398,32 +399,32 @@ func same(a, b State) bool {
 // Rotate keeps the Secret as Rotation wants it until ctx is done, and returns nil
 // then. One process of a hub does so at a time, the holder of the principal's Lease;
 // a write is tested on what was read, so that a former holder undoes nothing. Run
-// must be running too: Rotate looks again when it has read something new.
+// must be running too: Rotate runs again when it has read something new.
 func (k *Keys) Rotate(ctx context.Context) error {
 	hub, known := k.cfg.HubUID(ctx)
 	if !known {
 		return nil // ctx is done
 	}
-	trouble := &trouble{log: k.cfg.Log, message: "signing keys cannot be kept, trying again"}
+	retry := &retryPause{log: k.cfg.Log, message: "cannot save the signing keys, retrying"}
 	for {
-		changed := k.Changed() // before the look, so that no change is missed
-		again, err := k.rotate(ctx, hub)
+		changed := k.Changed() // before the read, so that no change is missed
+		requeueAfter, err := k.rotate(ctx, hub)
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // an ordered stop, which is what err tells of
 		case err != nil:
-			again = trouble.met(err)
+			requeueAfter = retry.failed(err)
 		default:
-			trouble.over()
+			retry.reset()
 		}
-		if !k.wait(ctx, changed, again) {
+		if !k.wait(ctx, changed, requeueAfter) {
 			return nil
 		}
 	}
 }
 
-// wait returns true after d, a change of the keys or a call of Look, and false when
-// ctx is done.
+// wait returns true after d, a change of the keys or a call of AcknowledgedChanged, and false
+// when ctx is done.
 func (k *Keys) wait(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -431,17 +432,17 @@ func (k *Keys) wait(ctx context.Context, changed <-chan struct{}, d time.Duratio
 	case <-ctx.Done():
 		return false
 	case <-changed:
-	case <-k.looks:
+	case <-k.acknowledged:
 	case <-timer.C:
 	}
 	return true
 }
 
-// rotate writes what is next, and returns how soon to look again.
+// rotate writes what is next, and returns how soon to run again.
 func (k *Keys) rotate(ctx context.Context, hub string) (time.Duration, error) {
 	state, secret, err := k.get(ctx, hub)
 	if errors.Is(err, ErrUnusable) {
-		return lookInterval, nil // Run says so; nothing is done about it
+		return resyncInterval, nil // Run logs it; nothing is done about it
 	}
 	if err != nil {
 		return 0, err
@@ -453,11 +454,11 @@ func (k *Keys) rotate(ctx context.Context, hub string) (time.Duration, error) {
 	}
 	next, changes := k.rotation.Next(state, now, k.cfg.Acknowledged, fresh)
 	if len(changes) == 0 {
-		return min(k.rotation.Again(state, now), lookInterval), nil
+		return min(k.rotation.RequeueAfter(state, now), resyncInterval), nil
 	}
 	if err := k.write(ctx, hub, secret, next); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-			return time.Second, nil // someone else wrote: look again
+			return time.Second, nil // someone else wrote: read again
 		}
 		return 0, err
 	}
@@ -468,17 +469,17 @@ func (k *Keys) rotate(ctx context.Context, hub string) (time.Duration, error) {
 	return time.Second, nil // what was written may allow the next step
 }
 
-func (k *Keys) write(ctx context.Context, hub string, over *corev1.Secret, state State) error {
+func (k *Keys) write(ctx context.Context, hub string, previous *corev1.Secret, state State) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	secret, err := toSecret(k.cfg.Namespace, hub, state)
 	if err != nil {
 		return err
 	}
-	if over == nil {
+	if previous == nil {
 		_, err = k.cfg.Secrets.Create(ctx, secret, metav1.CreateOptions{FieldManager: fieldManager})
 	} else {
-		kept := over.DeepCopy() // labels and annotations of others stay
+		kept := previous.DeepCopy() // labels and annotations of others stay
 		kept.Data = secret.Data
 		_, err = k.cfg.Secrets.Update(ctx, kept, metav1.UpdateOptions{FieldManager: fieldManager})
 	}
@@ -490,26 +491,27 @@ func (k *Keys) write(ctx context.Context, hub string, over *corev1.Secret, state
 
 const fieldManager = "argomesh-principal"
 
-// trouble says once that something fails, and paces what is tried again.
-type trouble struct {
+// retryPause is the growing pause between attempts that fail. Each error is logged once.
+type retryPause struct {
 	log     zerolog.Logger
 	message string
 	last    string
 	times   int
 }
 
-// met returns how long to wait after err; nil is an end that is none of a failure.
-func (t *trouble) met(err error) time.Duration {
+// failed returns how long to wait after err; nil is an end that is none of a failure.
+func (p *retryPause) failed(err error) time.Duration {
 	if err == nil {
 		return retryFirst
 	}
-	if err.Error() != t.last {
-		t.last = err.Error()
-		t.log.Warn().Err(err).Msg(t.message)
+	if err.Error() != p.last {
+		p.last = err.Error()
+		p.log.Warn().Err(err).Msg(p.message)
 	}
-	d := min(retryFirst<<min(t.times, 10), retryMost)
-	t.times++
+	d := min(retryFirst<<min(p.times, 10), retryMost)
+	p.times++
 	return d
 }
 
-func (t *trouble) over() { t.last, t.times = "", 0 }
+// reset ends the pauses after a success.
+func (p *retryPause) reset() { p.last, p.times = "", 0 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -30,6 +29,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/proxies/token"
 	"github.com/argomesh/argomesh/test/kit"
+	"github.com/argomesh/argomesh/test/kit/certkit"
 )
 
 const hub = "0d2c9a3e-hub"
@@ -222,7 +222,7 @@ func TestKeysBegin(t *testing.T) {
 			t.Fatalf("published are %d keys", len(published.KeyIDs))
 		}
 		e.take(published)
-		k.Look()
+		k.AcknowledgedChanged()
 		synctest.Wait()
 		signed, err := k.Sign(edge, token.Holder{})
 		if err != nil || k.Ready() != nil {
@@ -250,7 +250,7 @@ func TestVerifyBeforeTheKeysAreRead(t *testing.T) {
 		holder, fresh := newKeys(t, s, quick), newKeys(t, s, quick)
 		defer run(t, holder, true)()
 		synctest.Wait()
-		holder.Look()
+		holder.AcknowledgedChanged()
 		synctest.Wait()
 		signed, err := holder.Sign(kit.Agent(t, "edge-1"), token.Holder{})
 		if err != nil {
@@ -546,10 +546,7 @@ func TestVerifyRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		ours := privateKey(t, s)
-		theirs, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		theirs := certkit.Key(t, elliptic.P256())
 		now := time.Now()
 		claims := func(change func(*jwt.Claims)) jwt.Claims {
 			c := jwt.Claims{

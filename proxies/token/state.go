@@ -170,9 +170,9 @@ func (r Rotation) promotes(s State, now time.Time) bool {
 	return s.Previous == nil && !now.Before(s.Current.SignsSince.Add(r.KeyLife))
 }
 
-// Again returns how soon Next may have something to do although nothing else
+// RequeueAfter returns how soon Next may have something to do although nothing else
 // changed; never less than a second.
-func (r Rotation) Again(s State, now time.Time) time.Duration {
+func (r Rotation) RequeueAfter(s State, now time.Time) time.Duration {
 	at := now.Add(r.KeyLife)
 	if s.Current != nil {
 		at = s.Current.SignsSince.Add(r.KeyLife)

@@ -159,14 +159,14 @@ func TestAgain(t *testing.T) {
 	k := newKeeper(t)
 	k.acked["a"], k.acked["b"] = true, true
 	k.at(0)
-	if got := k.r.Again(k.state, k.start.Add(hour)); got != 7*24*hour-hour {
+	if got := k.r.RequeueAfter(k.state, k.start.Add(hour)); got != 7*24*hour-hour {
 		t.Errorf("before the next key: %v", got)
 	}
 	k.at(7 * 24 * hour)
-	if got := k.r.Again(k.state, k.start.Add(7*24*hour)); got != 24*hour+token.Leeway {
+	if got := k.r.RequeueAfter(k.state, k.start.Add(7*24*hour)); got != 24*hour+token.Leeway {
 		t.Errorf("before the previous one goes: %v", got)
 	}
-	if got := k.r.Again(k.state, k.start.Add(100*24*hour)); got != time.Second {
+	if got := k.r.RequeueAfter(k.state, k.start.Add(100*24*hour)); got != time.Second {
 		t.Errorf("overdue: %v", got)
 	}
 }

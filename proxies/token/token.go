@@ -23,7 +23,7 @@ const (
 	// Leeway is how far the clocks of those who sign and check may be apart, in whole
 	// seconds. Envoy is told the same.
 	Leeway = time.Minute
-	// maxToken is the longest token that is looked at, in bytes. Ours have about 500.
+	// maxToken is the longest token that is checked, in bytes. Ours have about 500.
 	maxToken = 4 << 10
 )
 
@@ -84,8 +84,8 @@ type verified struct {
 	bound  binding
 }
 
-// at returns nil when the token is valid at that time.
-func (v *verified) at(now time.Time) error {
+// validAt returns nil when the token is valid at that time.
+func (v *verified) validAt(now time.Time) error {
 	if err := v.claims.ValidateWithLeeway(jwt.Expected{Time: now}, Leeway); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}

@@ -26,18 +26,18 @@ type Registry interface {
 	Changed() <-chan struct{}
 }
 
-// GateConfig holds what a Admission needs. Fields without a stated default are required.
-type GateConfig struct {
+// AdmissionConfig holds what an Admission needs. Fields without a stated default are required.
+type AdmissionConfig struct {
 	// Method names, for the log, how the caller of ctx is to prove who it is.
 	Method func(ctx context.Context) string
-	// Authenticate says who the caller of ctx is. Errors wrap
+	// Authenticate returns who the caller of ctx is. Errors wrap
 	// identity.ErrUnauthenticated.
 	Authenticate func(ctx context.Context) (identity.Peer, error)
 	// Prove returns what the answer to a caller, whose call has ctx, says of this
 	// process. Nil means nothing: TLS has shown it, or its clients do not ask.
 	Prove    func(ctx context.Context, to Caller, nonce stream.Nonce) (Proof, error)
 	Registry Registry
-	// Open is told before a call of an admitted agent is held, with the context of the
+	// Open is called before a call of an admitted agent is opened, with the context of the
 	// call. Its error, ErrBusy, has the call refused. Nil means that there is room for each.
 	Open func(ctx context.Context, agent identity.AgentName) error
 	// Withdrawn returns since when this process may no longer use its own identity, and
@@ -45,9 +45,9 @@ type GateConfig struct {
 	// zero time, and nil for both, mean that it may.
 	Withdrawn func() time.Time
 	Updated   func() <-chan struct{}
-	// Patience bounds the wait for the first message of a call, and that for our own
+	// HelloTimeout bounds the wait for the first message of a call, and that for our own
 	// proof. Zero means 10s.
-	Patience time.Duration
+	HelloTimeout time.Duration
 	// Grace is how long a call outlasts the newest proof of its caller, and the
 	// withdrawal of our own identity. Zero means 30s.
 	Grace time.Duration
@@ -63,7 +63,7 @@ const beginning = 100 * time.Microsecond
 // Admission decides who may call the services of one gRPC server, and when the
 // authority of a call ends. It may be used by several goroutines at once.
 type Admission struct {
-	cfg     GateConfig
+	cfg     AdmissionConfig
 	refused *prometheus.CounterVec
 	// refusals bounds what callers that are refused can write to our log.
 	refusals zerolog.Sampler
@@ -86,8 +86,8 @@ type proof struct {
 	notAfter time.Time // the latest
 }
 
-// NewGate checks cfg.
-func NewGate(cfg GateConfig) (*Admission, error) {
+// NewAdmission checks cfg.
+func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 	if cfg.Method == nil || cfg.Authenticate == nil || cfg.Registry == nil || cfg.Metrics == nil {
 		return nil, errors.New("gate: method, authenticate, registry and metrics are required")
 	}
@@ -103,8 +103,8 @@ func NewGate(cfg GateConfig) (*Admission, error) {
 	if cfg.Updated == nil {
 		cfg.Updated = func() <-chan struct{} { return nil }
 	}
-	if cfg.Patience == 0 {
-		cfg.Patience = 10 * time.Second
+	if cfg.HelloTimeout == 0 {
+		cfg.HelloTimeout = 10 * time.Second
 	}
 	if cfg.Grace == 0 {
 		cfg.Grace = 30 * time.Second
@@ -128,11 +128,11 @@ type Caller struct {
 	Peer  identity.Peer
 	Log   zerolog.Logger // names both
 
-	open func() error // GateConfig.Open of its call
-	said func()       // it is pending no more
+	open    func() error // AdmissionConfig.Open of its call
+	arrived func()       // ends that it is pending
 }
 
-// Admit says who calls in ctx, the context of a gRPC call. An error is what the
+// Admit returns who calls in ctx, the context of a gRPC call. An error is what the
 // caller may know of it, and needs no more than to be returned. With one of a caller
 // that has proven who it is, and is not registered, the Caller has its Peer. Until Open, or until
 // it ends, the call is one of the few that an agent may have pending.
@@ -158,33 +158,33 @@ func (g *Admission) Admit(ctx context.Context) (Caller, error) {
 		g.cfg.Quota.Spend(agent.Name, beginning)
 	}
 	log = log.With().Stringer("agent", agent.Name).Logger()
-	said, err := g.wait(ctx, agent.Name)
+	arrived, err := g.wait(ctx, agent.Name)
 	if err != nil {
 		return Caller{}, g.Refuse(log, "busy", err)
 	}
 	return Caller{
-		Agent: agent, Peer: peer, Log: log, said: said,
+		Agent: agent, Peer: peer, Log: log, arrived: arrived,
 		open: func() error { return g.cfg.Open(ctx, agent.Name) },
 	}, nil
 }
 
-// wait counts a call of an agent as pending until said, or until it ends.
-func (g *Admission) wait(ctx context.Context, agent identity.AgentName) (said func(), err error) {
+// wait counts a call of an agent as pending until arrived, or until it ends.
+func (g *Admission) wait(ctx context.Context, agent identity.AgentName) (arrived func(), err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.pending[agent] >= maxPending {
 		return nil, fmt.Errorf("%d calls have not said what they are for: %w", maxPending, ErrBusy)
 	}
 	g.pending[agent]++
-	over := sync.OnceFunc(func() {
+	done := sync.OnceFunc(func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if g.pending[agent]--; g.pending[agent] == 0 {
 			delete(g.pending, agent)
 		}
 	})
-	stop := context.AfterFunc(ctx, over)
-	return func() { stop(); over() }, nil
+	stop := context.AfterFunc(ctx, done)
+	return func() { stop(); done() }, nil
 }
 
 // Refuse logs and counts why a call is refused, and returns what the caller may
@@ -208,8 +208,8 @@ func First[T any](g *Admission, recv func() (T, error)) (T, error) {
 		message, err := recv() // ends with the call
 		received <- result{message, err}
 	}()
-	patience := time.NewTimer(g.cfg.Patience)
-	defer patience.Stop()
+	timeout := time.NewTimer(g.cfg.HelloTimeout)
+	defer timeout.Stop()
 	var none T
 	select {
 	case r := <-received:
@@ -217,8 +217,8 @@ func First[T any](g *Admission, recv func() (T, error)) (T, error) {
 			return none, fmt.Errorf("receive hello: %w: %w", stream.ErrProtocol, r.err)
 		}
 		return r.message, nil
-	case <-patience.C:
-		return none, fmt.Errorf("no hello within %s: %w", g.cfg.Patience, stream.ErrProtocol)
+	case <-timeout.C:
+		return none, fmt.Errorf("no hello within %s: %w", g.cfg.HelloTimeout, stream.ErrProtocol)
 	case <-g.draining:
 		return none, ErrDraining
 	}
@@ -227,7 +227,7 @@ func First[T any](g *Admission, recv func() (T, error)) (T, error) {
 // Open counts what the caller proved for as long as its call is open: until
 // release. An error is ErrBusy: there is no room for the call.
 func (g *Admission) Open(c Caller) (release func(), err error) {
-	c.said()
+	c.arrived()
 	if err := c.open(); err != nil {
 		return nil, err
 	}
@@ -266,14 +266,14 @@ func (p *proof) renew(peer identity.Peer) {
 
 // remaining is how long a held call may last from now, by all that is known, and why
 // not longer: its caller's proof, or ours, is over.
-func (g *Admission) remaining(c Caller) (left time.Duration, why error) {
+func (g *Admission) remaining(c Caller) (left time.Duration, cause error) {
 	g.mu.Lock()
-	left, why = time.Until(g.proofs[c.Peer.ID].notAfter), ErrExpired
+	left, cause = time.Until(g.proofs[c.Peer.ID].notAfter), ErrExpired
 	g.mu.Unlock()
 	if since := g.cfg.Withdrawn(); !since.IsZero() && time.Until(since) < left {
-		left, why = time.Until(since), ErrUnproven
+		left, cause = time.Until(since), ErrUnproven
 	}
-	return left + g.cfg.Grace, why
+	return left + g.cfg.Grace, cause
 }
 
 // Watch waits until the authority of a held call ends, and returns why:
@@ -283,23 +283,23 @@ func (g *Admission) remaining(c Caller) (left time.Duration, why error) {
 // identity. It returns ErrDraining when draining, if not nil, is closed, and nil when
 // ctx is done.
 func (g *Admission) Watch(ctx context.Context, c Caller, draining <-chan struct{}) error {
-	over := time.NewTimer(0)
-	defer over.Stop()
+	expiry := time.NewTimer(0)
+	defer expiry.Stop()
 	for {
 		changed, updated := g.cfg.Registry.Changed(), g.cfg.Updated()
 		if agent, err := g.cfg.Registry.Admit(c.Peer); err != nil || agent.Name != c.Agent.Name ||
 			agent.Mode != c.Agent.Mode {
 			return stream.ErrRevoked
 		}
-		left, why := g.remaining(c)
+		left, cause := g.remaining(c)
 		if left <= 0 {
-			return why
+			return cause
 		}
-		over.Reset(left)
+		expiry.Reset(left)
 		select {
 		case <-changed:
 		case <-updated:
-		case <-over.C:
+		case <-expiry.C:
 		case <-draining:
 			return ErrDraining
 		case <-ctx.Done():

@@ -94,7 +94,7 @@ func as(id spiffeid.ID, d time.Duration) context.Context {
 
 func newGate(t *testing.T, r call.Registry) *call.Admission {
 	t.Helper()
-	g, err := call.NewGate(call.GateConfig{
+	g, err := call.NewAdmission(call.AdmissionConfig{
 		Method: func(context.Context) string { return identity.MethodX509 },
 		Authenticate: func(ctx context.Context) (identity.Peer, error) {
 			p, ok := ctx.Value(peerKey{}).(identity.Peer)
@@ -220,7 +220,7 @@ func TestWithdrawnIdentity(t *testing.T) {
 					close(updated)
 					updated = make(chan struct{})
 				}
-				g, err := call.NewGate(call.GateConfig{
+				g, err := call.NewAdmission(call.AdmissionConfig{
 					Method:       func(context.Context) string { return identity.MethodX509 },
 					Authenticate: func(ctx context.Context) (identity.Peer, error) { return ctx.Value(peerKey{}).(identity.Peer), nil },
 					Withdrawn: func() time.Time {
@@ -354,7 +354,7 @@ func TestFirst(t *testing.T) {
 // A proxy that does not say whose a call is counts apart from a caller that proves nothing.
 func TestHeaderlessCallsAreCounted(t *testing.T) {
 	metrics, calls := prometheus.NewRegistry(), 0
-	g, err := call.NewGate(call.GateConfig{
+	g, err := call.NewAdmission(call.AdmissionConfig{
 		Method: func(context.Context) string { return identity.MethodHeader },
 		Authenticate: func(context.Context) (identity.Peer, error) {
 			if calls++; calls > 2 {
@@ -431,8 +431,8 @@ func TestPendingCallsAreBounded(t *testing.T) {
 }
 
 func TestNewGateChecks(t *testing.T) {
-	if _, err := call.NewGate(call.GateConfig{}); err == nil {
-		t.Error("NewGate() of nothing succeeds")
+	if _, err := call.NewAdmission(call.AdmissionConfig{}); err == nil {
+		t.Error("NewAdmission() of nothing succeeds")
 	}
 }
 
@@ -445,7 +445,7 @@ func TestCallsCountAtTheProcessors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g, err := call.NewGate(call.GateConfig{
+		g, err := call.NewAdmission(call.AdmissionConfig{
 			Method:       func(context.Context) string { return identity.MethodX509 },
 			Authenticate: func(ctx context.Context) (identity.Peer, error) { return ctx.Value(peerKey{}).(identity.Peer), nil },
 			Registry:     newRegistry(t), Quota: q, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop(),

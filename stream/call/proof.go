@@ -28,7 +28,7 @@ type Proof struct {
 // Prove returns what the first answer to a caller says of the principal. Errors wrap
 // ErrUnproven.
 func (g *Admission) Prove(ctx context.Context, c Caller, nonce stream.Nonce) (Proof, error) {
-	ctx, cancel := context.WithTimeout(ctx, g.cfg.Patience)
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.HelloTimeout)
 	defer cancel()
 	p, err := g.cfg.Prove(ctx, c, nonce)
 	if err != nil {

@@ -213,9 +213,9 @@ func (c *Client) show(up bool) {
 	c.up.Set(map[bool]float64{true: 1}[up])
 }
 
-// settledTime is how long a connection must have lasted for its end to be no
+// stableAfter is how long a connection must have lasted for its end to be no
 // failure: one that comes up only to end is tried again ever more seldom.
-const settledTime = 10 * time.Second
+const stableAfter = 10 * time.Second
 
 // revokedMessage is for anyone who looks after the spoke.
 const revokedMessage = "connection to the principal ended by revocation; see the Agent on the hub, which may be suspended, deleted or changed"
@@ -235,7 +235,7 @@ func (c *Client) logEnd(err error, was bool, delay time.Duration) {
 		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg(revokedMessage)
 	case errors.Is(err, stream.ErrProtocol):
 		c.cfg.Log.Error().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).
-			Msg("the principal and this agent do not understand each other; see that their releases are at most one minor release apart")
+			Msg("the principal and this agent do not understand each other; keep their releases at most one minor version apart")
 	case was:
 		c.cfg.Log.Info().Err(err).Stringer("retry_in", delay.Round(time.Millisecond)).Msg("connection to the principal ended")
 	case errors.Is(err, identity.ErrSuspended):
@@ -276,9 +276,9 @@ func isCut(err error) bool {
 // connection runs one connection from dial to end, reporting both.
 func (c *Client) connection(ctx context.Context, number int, reports chan<- progress) {
 	var since time.Time
-	err := c.connect(ctx, func(again time.Duration) {
+	err := c.connect(ctx, func(reproveAfter time.Duration) {
 		since = time.Now()
-		reports <- progress{connection: number, up: true, reproveAfter: again}
+		reports <- progress{connection: number, up: true, reproveAfter: reproveAfter}
 	})
 	if !since.IsZero() && ctx.Err() == nil && isCut(err) {
 		c.cuts.Observe(time.Since(since).Seconds())
@@ -297,7 +297,7 @@ func (c *Client) connection(ctx context.Context, number int, reports chan<- prog
 	reports <- progress{connection: number, err: call.KindOf(err)}
 }
 
-func (c *Client) connect(ctx context.Context, up func(again time.Duration)) error {
+func (c *Client) connect(ctx context.Context, up func(reproveAfter time.Duration)) error {
 	// Once it is up the connection outlasts ctx, so that Serve can say goodbye.
 	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
@@ -310,8 +310,8 @@ func (c *Client) connect(ctx context.Context, up func(again time.Duration)) erro
 		return fmt.Errorf("dial: %w", err)
 	}
 	defer func() { _ = cc.Close() }() // nothing is left to be flushed
-	patience := time.AfterFunc(c.cfg.HandshakeTimeout, func() { cancel(errPatience) })
-	defer patience.Stop()
+	timeout := time.AfterFunc(c.cfg.HandshakeTimeout, func() { cancel(errWelcomeTimeout) })
+	defer timeout.Stop()
 	authorized, token, renewAt, err := c.cfg.Authorize(life)
 	if err != nil {
 		return withCause(life, err)
@@ -332,8 +332,8 @@ func (c *Client) connect(ctx context.Context, up func(again time.Duration)) erro
 		return fmt.Errorf("the principal takes this agent for %q: %w", welcome.Agent, call.ErrMismatch)
 	}
 	welcome.Capabilities = welcome.Capabilities.Common(c.cfg.Hello.Capabilities)
-	if !patience.Stop() {
-		return errPatience
+	if !timeout.Stop() {
+		return errWelcomeTimeout
 	}
 	if !stopped() {
 		return context.Cause(ctx)
@@ -388,7 +388,7 @@ func (c *Client) call(ctx context.Context, service streampb.StreamClient,
 	return frames, first, err
 }
 
-var errPatience = errors.New("no welcome in time")
+var errWelcomeTimeout = errors.New("no welcome in time")
 
 func withCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/client"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // bare is a principal that greets anyone who speaks to it in a coding it knows. It
@@ -98,14 +99,7 @@ func TestAgreesOnCoding(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			served := make(chan error, 1)
-			go func() { served <- server.Serve(l) }()
-			t.Cleanup(func() {
-				server.Stop()
-				if err := <-served; err != nil {
-					t.Error(err)
-				}
-			})
+			kit.Serve(t, server, l)
 			cfg := client.Config{
 				Target: l.Addr().String(), Credentials: insecure.NewCredentials(),
 				Hello: stream.Hello{Protocol: stream.Protocol, Agent: edge1Name(t), Mode: stream.Managed},

@@ -107,7 +107,7 @@ func (r *connections) ended(p progress) {
 		}
 		return
 	}
-	if r.failures++; was && lasted >= settledTime {
+	if r.failures++; was && lasted >= stableAfter {
 		r.failures = 0
 	}
 	delay := c.cfg.BackOff.Pause(r.failures, p.err)

@@ -25,10 +25,6 @@ import (
 	"github.com/argomesh/argomesh/test/loopback"
 )
 
-// patience is how long a test waits for something that comes soon when all is
-// well.
-const patience = 30 * time.Second
-
 var (
 	domain      = spiffeid.RequireTrustDomainFromString("hub.test")
 	principalID = spiffeid.RequireFromString("spiffe://hub.test/principal")
@@ -147,7 +143,7 @@ func (p *principal) session() server.Session {
 	select {
 	case s := <-p.sessions:
 		return s
-	case <-time.After(patience):
+	case <-time.After(kit.Patience):
 		p.t.Fatal("no connection comes")
 		return server.Session{}
 	}
@@ -216,7 +212,7 @@ func (s *served) tell() {
 // wait returns when holds does; it is called with the counts.
 func (s *served) wait(t *testing.T, what string, holds func(open, opened, gaps int) bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(kit.Patience)
 	for {
 		s.mu.Lock()
 		changed, open, opened, gaps := s.changed, s.open, s.opened, s.gaps

@@ -90,7 +90,7 @@ func TestTokensAreRenewedOnTheConnection(t *testing.T) {
 				t.Errorf("renewed to %s after %s on %s", s.Peer.NotAfter, last, s.Connection)
 			}
 			last = s.Peer.NotAfter
-		case <-time.After(patience):
+		case <-time.After(kit.Patience):
 			t.Fatal("no token is renewed")
 		}
 	}

@@ -134,7 +134,7 @@ func newListener(t *testing.T) *listener {
 	kit.Background(t, c.Run)
 	select {
 	case <-up:
-	case <-time.After(patience):
+	case <-time.After(kit.Patience):
 		t.Fatal("no connection")
 	}
 	return a
@@ -170,7 +170,7 @@ func (a *listener) hears(t *testing.T) error {
 	select {
 	case err := <-a.heard:
 		return err
-	case <-time.After(patience):
+	case <-time.After(kit.Patience):
 		t.Fatal("nothing is received")
 		return nil
 	}
@@ -203,7 +203,7 @@ func longest(t *testing.T, noise bool) []byte {
 // sends meanwhile does not go before it.
 func TestReceiveWaitsForRoom(t *testing.T) {
 	a := newListener(t)
-	release, err := a.quota.Take(t.Context(), edge1Name(t), quota.Decoding, quota.PeerDecoding)
+	release, err := a.quota.Acquire(t.Context(), edge1Name(t), quota.Decoding, quota.PeerDecoding)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestReceiveWaitsForRoom(t *testing.T) {
 	if err := a.hears(t); err != nil {
 		t.Fatal(err)
 	}
-	again, ok := a.quota.Try(edge1Name(t), quota.Decoding, quota.PeerDecoding)
+	again, ok := a.quota.TryAcquire(edge1Name(t), quota.Decoding, quota.PeerDecoding)
 	if !ok {
 		t.Fatal("the room is not given back")
 	}

@@ -57,14 +57,7 @@ func listening(t *testing.T, service streampb.StreamServer) (address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
+	kit.Serve(t, server, l)
 	return l.Addr().String()
 }
 
@@ -137,7 +130,7 @@ func TestSkewWithinTheProtocol(t *testing.T) {
 				if got.err != nil || !got.welcome.Capabilities.Equal(tt.common) {
 					t.Errorf("served with %v, %v, want %v", got.welcome.Capabilities, got.err, tt.common)
 				}
-			case <-time.After(patience):
+			case <-time.After(kit.Patience):
 				t.Fatal("the connection is not served")
 			}
 		})

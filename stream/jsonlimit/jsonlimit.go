@@ -66,19 +66,19 @@ func Check(text []byte, l Limits) (Count, error) {
 
 // pieces finds in a text that comes in pieces what is not UTF-8.
 type pieces struct {
-	rest [utf8.UTFMax]byte // the begin of a character
-	n    int
+	partial [utf8.UTFMax]byte // the begin of a character
+	n       int
 }
 
 // valid reports whether p, after what came before, may be UTF-8: what p ends with may be the begin of a character.
 func (t *pieces) valid(p []byte) bool {
 	for t.n > 0 && len(p) > 0 {
-		t.rest[t.n] = p[0]
+		t.partial[t.n] = p[0]
 		t.n, p = t.n+1, p[1:]
-		if !utf8.FullRune(t.rest[:t.n]) {
+		if !utf8.FullRune(t.partial[:t.n]) {
 			continue
 		}
-		if r, size := utf8.DecodeRune(t.rest[:t.n]); r == utf8.RuneError && size == 1 {
+		if r, size := utf8.DecodeRune(t.partial[:t.n]); r == utf8.RuneError && size == 1 {
 			return false
 		}
 		t.n = 0
@@ -86,7 +86,7 @@ func (t *pieces) valid(p []byte) bool {
 	for back := 1; back < utf8.UTFMax && back <= len(p); back++ {
 		if c := p[len(p)-back]; utf8.RuneStart(c) {
 			if !utf8.FullRune(p[len(p)-back:]) {
-				t.n = copy(t.rest[:], p[len(p)-back:])
+				t.n = copy(t.partial[:], p[len(p)-back:])
 				p = p[:len(p)-back]
 			}
 			break
@@ -179,7 +179,7 @@ func (s *Scanner) Write(p []byte) (int, error) {
 		case c == ' ' || c == '\n' || c == '\t' || c == '\r':
 			s.word = false
 		default:
-			s.take(c)
+			s.scan(c)
 		}
 	}
 	if s.err != nil {
@@ -199,8 +199,8 @@ func plain(p []byte) int {
 	return len(p)
 }
 
-// take counts a character that is neither in a string nor white space.
-func (s *Scanner) take(c byte) {
+// scan counts a character that is neither in a string nor white space.
+func (s *Scanner) scan(c byte) {
 	switch c {
 	case '}', ']':
 		s.word = false

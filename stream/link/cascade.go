@@ -12,11 +12,11 @@ import (
 // So a guard of the hub sends an end once
 //
 //   - a HistoryChecked that was asked for after the end was noticed says that the hub's history
-//     continues, and no Doomed before it that the place of the entry goes as a whole;
+//     continues, and no Doomed before it that the namespace of the entry goes as a whole;
 //   - it was counted, see Cascades;
 //   - and it is not one of too many, as the caller finds who counts them.
 //
-// What is held back for the place or the number goes once someone accepts it. What the
+// What is held back for the namespace or the number goes once someone accepts it. What the
 // sink knows of already is held back no more.
 
 // countTime is how long an end waits at most until it is counted.
@@ -55,9 +55,9 @@ func (gd *guard) countDue(s *source) time.Time {
 	return s.endings.early[0].since.Add(countTime)
 }
 
-// places are the namespaces of the entries for whose ends the last CheckHistory asked, in
+// endingNamespaces are the namespaces of the entries for whose ends the last CheckHistory asked, in
 // order.
-func (gd *guard) places() []string {
+func (gd *guard) endingNamespaces() []string {
 	var places []string
 	for _, s := range gd.ends.sources {
 		for key, g := range s.endings.all {
@@ -77,19 +77,19 @@ func (gd *guard) checkEndings(s *source) (held bool) {
 		if !g.asked || g.known {
 			continue
 		}
-		g.placed, g.doomed = true, gd.doomed[key.Namespace]
+		g.checked, g.doomed = true, gd.doomed[key.Namespace]
 		held = held || g.doomed != "" && !g.accepted
 	}
 	return held
 }
 
-// keeps reports whether the end of an entry is not to be sent, whatever the history.
-func (gd *guard) keeps(s *source, key stream.EntryKey) bool {
+// withholdsEnd reports whether the end of an entry is not to be sent, whatever the history.
+func (gd *guard) withholdsEnd(s *source, key stream.EntryKey) bool {
 	g := s.endings.all[key]
 	if g == nil || g.known || g.accepted {
 		return false
 	}
-	return !g.placed || gd.cascades.Counting && !g.late || g.heldFor(gd.cascades.Held) != ""
+	return !g.checked || gd.cascades.Counting && !g.late || g.heldFor(gd.cascades.Held) != ""
 }
 
 // heldEnding is heldFor of an entry; empty also while it is on its way.

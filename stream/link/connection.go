@@ -16,7 +16,7 @@ const (
 type connection struct {
 	stage        stage
 	id           string
-	lastReceived time.Time // when the peer was last heard
+	lastReceived time.Time // when something last came from the peer
 	beat         time.Time // when the next heartbeat is due
 	checks       bool      // Connected.SeenDeletes
 }

@@ -11,13 +11,13 @@ import (
 // sink now holds held.
 func (s *source) noteReverted(now time.Time, key stream.EntryKey, e *entry, held stream.Version) {
 	p := e.ensurePending()
-	p.reverts.Note(now)
-	s.agenda.calmAt(now.Add(ContestMemory), key)
+	p.reverts.Add(now)
+	s.agenda.calmAt(now.Add(ContestWindow), key)
 	switch {
 	case held.Absent():
-		p.revertedBy = undoneByDeletion
-	case p.revertedBy == "" || p.revertedBy == undoneByDeletion:
-		p.revertedBy = Undone("") // until the sink says what it put back
+		p.revertedBy = revertedByDeletion
+	case p.revertedBy == "" || p.revertedBy == revertedByDeletion:
+		p.revertedBy = RevertText("") // until the sink says what it put back
 	}
 	switch {
 	case !p.reverts.Contested():
@@ -27,7 +27,7 @@ func (s *source) noteReverted(now time.Time, key stream.EntryKey, e *entry, held
 	default:
 		if !p.contested {
 			p.contested = true
-			s.turned = append(s.turned, key)
+			s.contestChanges = append(s.contestChanges, key)
 		}
 		s.agenda.parkFor(now, key, e, contestPause)
 	}
@@ -40,17 +40,17 @@ func (s *source) retried(now time.Time, r stream.Result, e *entry) bool {
 		return false
 	}
 	p := e.ensurePending()
-	p.retries.Note(now)
-	s.agenda.calmAt(now.Add(ContestMemory), r.Key)
+	p.retries.Add(now)
+	s.agenda.calmAt(now.Add(ContestWindow), r.Key)
 	return p.retries.count <= retryFree
 }
 
 // putBack notes what the sink says that it put back.
 func (s *source) putBack(key stream.EntryKey, e *entry, paths string) {
 	p := e.ensurePending()
-	if does := Undone(paths); paths != "" && p.revertedBy != does {
+	if does := RevertText(paths); paths != "" && p.revertedBy != does {
 		if p.revertedBy = does; p.contested {
-			s.turned = append(s.turned, key)
+			s.contestChanges = append(s.contestChanges, key)
 		}
 	}
 }
@@ -61,7 +61,8 @@ func (a *agenda) calmAt(at time.Time, key stream.EntryKey) {
 		a.calming.filter(func(d due) bool {
 			e := a.entries.get(d.key)
 			return e != nil && e.pending != nil &&
-				(e.pending.reverts.last.Add(ContestMemory).Equal(d.at) || e.pending.retries.last.Add(ContestMemory).Equal(d.at))
+				(e.pending.reverts.last.Add(ContestWindow).Equal(d.at) ||
+					e.pending.retries.last.Add(ContestWindow).Equal(d.at))
 		})
 	}
 	heap.Push(&a.calming, due{at: at, key: key})
@@ -75,28 +76,28 @@ func (s *source) calm(now time.Time) {
 		if e == nil || e.pending == nil {
 			continue
 		}
-		if e.pending.retries.Over(now) {
+		if e.pending.retries.Expired(now) {
 			e.pending.retries = Reverts{}
 		}
-		if !e.pending.reverts.Over(now) {
+		if !e.pending.reverts.Expired(now) {
 			continue
 		}
 		if p := e.pending; p.contested {
 			p.contested = false
-			s.turned = append(s.turned, d.key)
+			s.contestChanges = append(s.contestChanges, d.key)
 		}
 		e.pending.reverts, e.pending.revertedBy = Reverts{}, ""
 		e.dropPending()
 	}
 }
 
-// contend goes on with what is contested on a new connection: no one knows what
+// resumeContests goes on with what is contested on a new connection: no one knows what
 // happened meanwhile.
-func (s *source) contend(now time.Time) {
+func (s *source) resumeContests(now time.Time) {
 	for key, e := range s.entries.all() {
 		if e.contested() {
 			e.pending.reverts.last = now
-			s.agenda.calmAt(now.Add(ContestMemory), key)
+			s.agenda.calmAt(now.Add(ContestWindow), key)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestDeleteNamesWhatWasHeld(t *testing.T) {
 			now := time.Unix(1_700_000_000, 0)
 			source := link.New(link.Config{Side: stream.Spoke, Mode: stream.Autonomous})
 			sink := link.New(link.Config{Side: stream.Hub, Mode: stream.Autonomous})
-			sink.Step(now, link.Held{Key: key, Version: before})
+			sink.Step(now, link.Stored{Key: key, Version: before})
 			source.Step(now, link.Desired{Key: key, Version: before})
 			source.Step(now, link.Connected{ID: "c1"})
 			sink.Step(now, link.Connected{ID: "c1"})
@@ -37,7 +37,7 @@ func TestDeleteNamesWhatWasHeld(t *testing.T) {
 				source.Step(now, link.Received{Message: m})
 			}
 			source.Step(now, link.Desired{Key: key})
-			sink.Step(now, link.Held{Key: key, Version: since})
+			sink.Step(now, link.Stored{Key: key, Version: since})
 			var named []string
 			for _, m := range source.Flush(now, nothing) {
 				batch, is := m.(stream.Batch)

@@ -36,7 +36,7 @@ func TestSinkTellsWhatIsDropped(t *testing.T) {
 	l := link.New(link.Config{Side: stream.Spoke, Mode: stream.Managed})
 	now := time.Unix(0, 0)
 	held := func(paths ...string) {
-		l.Step(now, link.Held{Key: droppedKey, Version: droppedVersion, Dropped: paths})
+		l.Step(now, link.Stored{Key: droppedKey, Version: droppedVersion, Dropped: paths})
 	}
 	said := func(want ...stream.Result) {
 		t.Helper()
@@ -56,7 +56,7 @@ func TestSinkTellsWhatIsDropped(t *testing.T) {
 	said(with)
 	l.Step(now, link.Connected{ID: "c-2"})
 	said(with)
-	l.Step(now, link.Held{Key: droppedKey})
+	l.Step(now, link.Stored{Key: droppedKey})
 	said(stream.Result{Key: droppedKey})
 	l.Step(now, link.Connected{ID: "c-3"})
 	said()

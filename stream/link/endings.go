@@ -10,12 +10,12 @@ import (
 type ending struct {
 	uid   string    // of the source's object
 	since time.Time // when it was noticed; zero until the Step that notices it ends
-	// asked says that a check was asked for since, and placed that there was one.
-	asked, placed bool
-	doomed        string // why its place goes; empty when it does not
-	late          bool   // it has waited for its count long enough
-	accepted      bool   // someone accepted it, whatever its number and place
-	known         bool   // the sink knows of it
+	// asked says that a check was asked for since, and checked that there was one.
+	asked, checked bool
+	doomed         string // why its namespace goes; empty when it does not
+	late           bool   // it has waited for its count long enough
+	accepted       bool   // someone accepted it, whatever its number and namespace
+	known          bool   // the sink knows of it
 }
 
 // endings are those of one source, and of them those that were not yet noticed, and
@@ -68,10 +68,10 @@ func (all *endings) ask() {
 	}
 }
 
-// displace forgets what was found out on a connection.
-func (all *endings) displace() {
+// resetChecks forgets what was found out on a connection.
+func (all *endings) resetChecks() {
 	for _, g := range all.all {
-		g.asked, g.placed = false, false
+		g.asked, g.checked = false, false
 	}
 }
 

@@ -57,18 +57,18 @@ func (e *ends) digests() []stream.Digest {
 	return digests
 }
 
-// turned are the actions for what has become contested, or is no more, and for what was
+// changedRefusals are the actions for what has become contested, or is no more, and for what was
 // refused and is held.
-func (e *ends) turned() []Action {
+func (e *ends) changedRefusals() []Action {
 	var actions []Action
 	for _, s := range e.sources {
-		for _, key := range s.turned {
+		for _, key := range s.contestChanges {
 			actions = append(actions, Contested{Key: key})
 		}
-		for _, key := range s.taken {
-			actions = append(actions, Taken{Key: key})
+		for _, key := range s.refusalsEnded {
+			actions = append(actions, RefusalEnded{Key: key})
 		}
-		s.turned, s.taken = nil, nil
+		s.contestChanges, s.refusalsEnded = nil, nil
 	}
 	return actions
 }

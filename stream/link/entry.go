@@ -55,9 +55,9 @@ type pending struct {
 	// gone is the leaving version that the sink answered by holding nothing.
 	gone    stream.Version
 	refusal *stream.Refusal
-	// nowhere says that the sink took a version and holds nothing of it. A newer one
-	// waits as well: the sink says when there is a place for it.
-	nowhere bool
+	// notStored says that the sink took a version and holds nothing of it. A newer one
+	// waits as well: the sink says when it can store it.
+	notStored bool
 	// attempts counts the answers in a row after which the sink still did not hold
 	// the desired version.
 	attempts int
@@ -151,7 +151,7 @@ func (e *entry) parked() time.Time {
 // resetBackoff lets e start over, without the attempts so far.
 func (e *entry) resetBackoff() {
 	if p := e.pending; p != nil {
-		p.attempts, p.retry, p.refusal, p.nowhere = 0, time.Time{}, nil, false
+		p.attempts, p.retry, p.refusal, p.notStored = 0, time.Time{}, nil, false
 	}
 }
 
@@ -185,9 +185,9 @@ func (e *entry) another() bool {
 	return !held.Absent() && !e.desired.Absent() && held.SourceUID != e.desired.SourceUID
 }
 
-// untaken reports whether the sink does not let us have the object that it holds: one
+// ownedByOther reports whether the sink does not let us have the object that it holds: one
 // that is another hub's until the break of the history is accepted.
-func (e *entry) untaken() bool {
+func (e *entry) ownedByOther() bool {
 	return e.another() && e.refusal() != nil && e.refusal().Kind == stream.RefusalNotOwned
 }
 

@@ -87,7 +87,7 @@ func (w *linkEnv) boot(e *end) {
 		w.step(e, link.Desired{Key: key, Version: e.content[key].Version, Leaving: e.content[key].Leaving})
 	}
 	for _, key := range sortedKeys(e.held) {
-		w.step(e, link.Held{Key: key, Version: e.held[key]})
+		w.step(e, link.Stored{Key: key, Version: e.held[key]})
 	}
 }
 
@@ -123,7 +123,7 @@ func (w *linkEnv) step(e *end, in link.Input) {
 			} else {
 				w.log("%s: %s is contested no more", e.name, keyText(a.Key))
 			}
-		case link.Taken:
+		case link.RefusalEnded:
 			w.log("%s: %s is held though it was refused", e.name, keyText(a.Key))
 		case link.CheckHistory:
 			w.asked = true
@@ -152,12 +152,12 @@ func (w *linkEnv) judge() {
 		w.judged = w.verdict == link.HistoryChecked{}
 	}
 	doomed := map[string]string{}
-	for _, place := range w.hub.link.Places() {
+	for _, place := range w.hub.link.EndingNamespaces() {
 		if why := w.doomed[place]; why != "" {
 			doomed[place] = why
 		}
 	}
-	w.step(w.hub, link.Doomed{Places: doomed})
+	w.step(w.hub, link.Doomed{Namespaces: doomed})
 	w.step(w.hub, w.verdict)
 }
 
@@ -186,7 +186,7 @@ func (w *linkEnv) answer(e *end) {
 	events := e.pending
 	e.pending = nil
 	for _, event := range events {
-		in := link.Held{Key: event.Key, Event: event.ID}
+		in := link.Stored{Key: event.Key, Event: event.ID}
 		if kind, refused := e.refuses[event.Key]; refused {
 			in.Version = e.held[event.Key]
 			in.Refusal = &stream.Refusal{Kind: kind, Message: "no"}
@@ -423,7 +423,7 @@ func listText(parts []string) string {
 }
 
 func (w *linkEnv) settledText(a link.Answered) string {
-	text := fmt.Sprintf("%s %s: holds %s", keyText(a.Key), w.versionText(a.Sent), w.versionText(a.Held))
+	text := fmt.Sprintf("%s %s: holds %s", keyText(a.Key), w.versionText(a.Sent), w.versionText(a.Stored))
 	if a.Refusal != nil {
 		text += ", refused " + string(a.Refusal.Kind)
 	}

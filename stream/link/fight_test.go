@@ -120,7 +120,7 @@ func TestUnansweredEventsAreBounded(t *testing.T) {
 	// Answered ones do not count.
 	for i := range 2 * limit {
 		l.Step(now, link.Received{Message: stream.Batch{Events: []stream.Event{event(i)}}})
-		l.Step(now, link.Held{Key: event(i).Key, Event: event(i).ID})
+		l.Step(now, link.Stored{Key: event(i).Key, Event: event(i).ID})
 		l.Flush(now, nil)
 	}
 	for i := range limit + 1 {

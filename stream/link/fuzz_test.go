@@ -212,7 +212,7 @@ func (p *program) act() {
 		key, v, flags := p.key(), p.version(), p.next()
 		p.step(link.Desired{Key: key, Version: v, Leaving: flags&1 != 0, Accepted: flags&6 == 6})
 	case 10:
-		p.step(link.Held{Key: p.key(), Version: p.version()})
+		p.step(link.Stored{Key: p.key(), Version: p.version()})
 	case 11:
 		if p.judge {
 			p.judge = false
@@ -230,13 +230,13 @@ func (p *program) act() {
 		if id := least(p.taken); id != "" {
 			key := p.taken[id]
 			delete(p.taken, id)
-			p.step(link.Held{Key: key, Event: id, Version: p.version()})
+			p.step(link.Stored{Key: key, Event: id, Version: p.version()})
 		}
 	case 16:
 		flags := p.next()
 		p.step(link.Cascades{Held: []string{"", "too many"}[flags&1], Counting: flags&2 != 0})
 	case 17:
-		p.step(link.Doomed{Places: map[string]string{[]string{"", "team"}[p.next()&1]: "it goes"}})
+		p.step(link.Doomed{Namespaces: map[string]string{[]string{"", "team"}[p.next()&1]: "it goes"}})
 	case 18:
 		p.step(link.Seen{Key: p.key(), UID: string(rune('u' + p.next()&1)), Revision: 7})
 	}

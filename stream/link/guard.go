@@ -17,15 +17,15 @@ import (
 //   - when it does not, until someone accepts it; likewise what the sink does not let
 //     us take before, since it is another hub's;
 //   - and when the collection would become smaller by more than fewAbsences, and
-//     by more than one in absenceShare, within absenceMemory, until someone
+//     by more than one in absenceDivisor, within absenceWindow, until someone
 //     accepts it. What comes again makes up for what goes: short-lived entries are
 //     no loss. What was Seen to be deleted is no absence, and does not count.
 const (
-	fewAbsences   = 10
-	absenceShare  = 5
-	absenceMemory = 5 * time.Minute
+	fewAbsences    = 10
+	absenceDivisor = 5
+	absenceWindow  = 5 * time.Minute
 	// recheckInterval is when a check that held something back is asked for again. One that
-	// could not be had is after judgeSoon, which doubles up to judgeAgain.
+	// could not be had is after recheckSoon, which doubles up to recheckInterval.
 	recheckInterval = 10 * time.Second
 	recheckSoon     = time.Second
 	freeChecks      = 20
@@ -70,16 +70,16 @@ type guard struct {
 // historyCheck is what a link knows of the history on its present connection.
 type historyCheck struct {
 	history history
-	why     string    // of a broken one, for people
+	cause   string    // of a broken one, for people
 	failed  int       // in a row, that could not be had
 	since   time.Time // when it was first said to be broken
 	stale   bool      // what we desire or hold may be from before the break
 	// wanted says that something waits for one, asked that CheckHistory was returned and is not
 	// answered: what comes in between wants another.
 	wanted, asked bool
-	again         time.Time // when to want one again; zero for not before something happens
-	// recent counts those asked for since window; after judgeFree of them there is
-	// judgeSoon between two, whatever the peer does.
+	nextAt        time.Time // when to want one again; zero for not before something happens
+	// recent counts those asked for since window; after freeChecks of them there is
+	// recheckSoon between two, whatever the peer does.
 	recent int
 	window time.Time
 	next   time.Time
@@ -102,7 +102,7 @@ func (j *historyCheck) record(now time.Time, in HistoryChecked) {
 	if j.history != historyBroken {
 		j.since = now
 	}
-	j.failed, j.why, j.stale = 0, in.Broken, in.Stale
+	j.failed, j.cause, j.stale = 0, in.Broken, in.Stale
 	j.history = historyContinues
 	if in.Broken != "" {
 		j.history = historyBroken
@@ -117,13 +117,13 @@ func (gd *guard) handle(now time.Time, in Input) []Action {
 	case Accepted:
 		gd.accept(in.ID)
 	case Seen:
-		gd.see(in)
+		gd.recordSeen(in)
 	case Verified:
 		gd.verified(in.Key)
 	case RecheckHistory:
 		gd.check.wanted = true
 	case Doomed:
-		gd.doomed = in.Places
+		gd.doomed = in.Namespaces
 	case Cascades:
 		gd.count(in)
 	}
@@ -132,8 +132,8 @@ func (gd *guard) handle(now time.Time, in Input) []Action {
 
 // tick asks again for a check whose time has come.
 func (gd *guard) tick(now time.Time) {
-	if j := &gd.check; !j.again.IsZero() && !now.Before(j.again) {
-		j.again, j.wanted = time.Time{}, true
+	if j := &gd.check; !j.nextAt.IsZero() && !now.Before(j.nextAt) {
+		j.nextAt, j.wanted = time.Time{}, true
 	}
 	gd.countLate(now)
 }
@@ -144,7 +144,7 @@ func (gd *guard) withholds(s *source, key stream.EntryKey, e *entry) bool {
 		return false
 	}
 	return !e.accepted() && (e.missing() && e.clearance != cleared ||
-		e.leaving && (gd.check.closed() || !e.missing() && gd.keeps(s, key)))
+		e.leaving && (gd.check.closed() || !e.missing() && gd.withholdsEnd(s, key)))
 }
 
 // requestCheck ends a Step: it asks for a check when one is wanted, and tells when a
@@ -162,8 +162,8 @@ func (gd *guard) requestCheck(now time.Time, actions []Action) []Action {
 			j.wanted = true
 		}
 	}
-	if j.history == historyBroken && !j.stale && now.Sub(j.since) >= beginTime && gd.nothingToHold() {
-		j.history, j.why = historyContinues, ""
+	if j.history == historyBroken && !j.stale && now.Sub(j.since) >= beginTime && gd.agreed() {
+		j.history, j.cause = historyContinues, ""
 		for _, s := range gd.ends.sinks {
 			s.forgetAccepted()
 		}
@@ -175,8 +175,8 @@ func (gd *guard) requestCheck(now time.Time, actions []Action) []Action {
 	}
 	if now.Before(j.next) {
 		j.wanted = false
-		if j.again.IsZero() || j.again.After(j.next) {
-			j.again = j.next
+		if j.nextAt.IsZero() || j.nextAt.After(j.next) {
+			j.nextAt = j.next
 		}
 		return actions
 	}
@@ -186,7 +186,7 @@ func (gd *guard) requestCheck(now time.Time, actions []Action) []Action {
 	if j.recent++; j.recent > freeChecks {
 		j.next = now.Add(recheckSoon)
 	}
-	j.wanted, j.asked, j.again = false, true, time.Time{}
+	j.wanted, j.asked, j.nextAt = false, true, time.Time{}
 	for _, s := range gd.ends.sources {
 		for _, e := range s.gone.missing {
 			e.clearance = max(e.clearance, asked)
@@ -202,14 +202,14 @@ func (gd *guard) requestCheck(now time.Time, actions []Action) []Action {
 	return append(actions, CheckHistory{})
 }
 
-// nothingToHold reports whether both sides are known to agree on what exists, but
+// agreed reports whether both sides are known to agree on what exists, but
 // for what was accepted, and nothing is on its way that is no more.
-func (gd *guard) nothingToHold() bool {
+func (gd *guard) agreed() bool {
 	for _, s := range gd.ends.sources {
 		if !s.collection.Desired() {
 			continue
 		}
-		if s.unheard(gd.conn) {
+		if s.unsupported(gd.conn) {
 			continue // a release that does not know of it holds none of ours
 		}
 		if s.phase != phaseReady || len(s.gone.flying) > 0 {
@@ -223,7 +223,7 @@ func (gd *guard) nothingToHold() bool {
 			}
 		}
 		for _, e := range s.gone.another {
-			if !e.accepted() && (e.refusal() == nil || e.untaken()) {
+			if !e.accepted() && (e.refusal() == nil || e.ownedByOther()) {
 				return false // or it is not known yet whether the sink lets us have it
 			}
 		}
@@ -247,7 +247,7 @@ func (gd *guard) historyChecked(now time.Time, in HistoryChecked) []Action {
 	}
 	j.asked = false
 	if in.Unknown {
-		j.again = now.Add(min(recheckSoon<<min(j.failed, 4), recheckInterval))
+		j.nextAt = now.Add(min(recheckSoon<<min(j.failed, 4), recheckInterval))
 		j.failed++
 		return gd.refuseWaiting(stream.Refusal{
 			Kind: stream.RefusalUnavailable, Message: "the API server of the hub does not say whether its history continues",
@@ -255,10 +255,10 @@ func (gd *guard) historyChecked(now time.Time, in HistoryChecked) []Action {
 	}
 	j.record(now, in)
 	if j.history == historyBroken {
-		gd.unsee()
+		gd.forgetSeen()
 	}
 	for _, s := range gd.ends.sinks {
-		if s.acceptedFor != j.why {
+		if s.acceptedFor != j.cause {
 			s.forgetAccepted() // what is missing now was not meant
 		}
 	}
@@ -266,31 +266,31 @@ func (gd *guard) historyChecked(now time.Time, in HistoryChecked) []Action {
 	held := false
 	for _, s := range gd.ends.sources {
 		if s.collection.Desired() {
-			held = gd.weighSource(now, s) || held
+			held = gd.clearAbsences(now, s) || held
 			held = gd.checkEndings(s) || held
 		}
 	}
 	for _, s := range gd.ends.sinks {
 		if s.collection.Desired() {
-			more, kept := gd.weighSink(now, s)
+			more, kept := gd.clearDeletions(now, s)
 			actions = append(actions, more...)
 			held = held || kept
 		}
 	}
 	if held || j.history == historyBroken {
-		j.again = now.Add(recheckInterval)
+		j.nextAt = now.Add(recheckInterval)
 	}
 	if j.stale {
-		j.again = now.Add(recheckSoon)
+		j.nextAt = now.Add(recheckSoon)
 	}
 	gd.release()
 	return actions
 }
 
-// weighSource lets the absences of a source go that were noticed before the
+// clearAbsences lets the absences of a source go that were noticed before the
 // check, or none of them; of what was seen to be deleted it lets each go by
 // itself. It reports whether some are held back.
-func (gd *guard) weighSource(now time.Time, s *source) (held bool) {
+func (gd *guard) clearAbsences(now time.Time, s *source) (held bool) {
 	var due, facts []*entry
 	// What was accepted counts as gone, lest it be remembered as lost when it is.
 	going, size := 0, int(s.believed.entries)
@@ -340,8 +340,8 @@ func clearAll(entries []*entry) {
 	}
 }
 
-// weighSink does the same for what the peer says of its absences.
-func (gd *guard) weighSink(now time.Time, s *sink) (actions []Action, held bool) {
+// clearDeletions does the same for what the peer says of its absences.
+func (gd *guard) clearDeletions(now time.Time, s *sink) (actions []Action, held bool) {
 	passed := len(s.passed) // they count as gone
 	going := max(int(min(s.absences, maxMissing))-passed, len(s.waiting))
 	size := s.stored.len() - passed
@@ -370,7 +370,7 @@ func (gd *guard) weighSink(now time.Time, s *sink) (actions []Action, held bool)
 	if len(s.refused) > before {
 		s.lastNamed = now
 	}
-	s.naming = now.Sub(s.lastNamed) < recheckInterval && now.Sub(s.firstNamed) < absenceMemory
+	s.naming = now.Sub(s.lastNamed) < recheckInterval && now.Sub(s.firstNamed) < absenceWindow
 	return actions, len(s.refused) > 0
 }
 
@@ -395,7 +395,7 @@ func (gd *guard) guardEvent(s *sink, e stream.Event) (actions []Action, passes b
 		return nil, true
 	}
 	s.waiting[e.Key] = waiting{event: e}
-	if s.refused[e.Key] && !gd.check.again.IsZero() {
+	if s.refused[e.Key] && !gd.check.nextAt.IsZero() {
 		// The next check is to come. A peer that asks without end must not have the
 		// hub's API server asked as often.
 		return gd.answerWaiting(s, e.Key, heldBack), false
@@ -446,7 +446,7 @@ func (gd *guard) refuseWaiting(r stream.Refusal) []Action {
 func (gd *guard) answerWaiting(s *sink, key stream.EntryKey, r stream.Refusal) []Action {
 	e := s.waiting[key].event
 	delete(s.waiting, key)
-	return gd.inbound.noteStored(s, Held{Key: key, Version: s.stored.get(key), Event: e.ID, Refusal: &r})
+	return gd.inbound.noteStored(s, Stored{Key: key, Version: s.stored.get(key), Event: e.ID, Refusal: &r})
 }
 
 // release queues again what the guard may let go now; what it may not is put back
@@ -486,7 +486,7 @@ func (gd *guard) accept(id string) {
 				e.clearance = accepted
 			}
 			for _, e := range s.gone.another {
-				if e.untaken() {
+				if e.ownedByOther() {
 					e.clearance = accepted
 				}
 			}
@@ -501,14 +501,14 @@ func (gd *guard) accept(id string) {
 			s.accepted[key] = true
 		}
 		clear(s.refused)
-		s.acceptedFor, s.peaks = gd.check.why, nil
+		s.acceptedFor, s.peaks = gd.check.cause, nil
 	}
 	gd.release()
 }
 
 // withheld is what is held back at present.
 func (gd *guard) withheld() Withheld {
-	w := Withheld{Broken: gd.check.why}
+	w := Withheld{Broken: gd.check.cause}
 	if !gd.on {
 		return w
 	}
@@ -536,7 +536,7 @@ func (gd *guard) withheld() Withheld {
 			}
 		}
 		for key, e := range s.gone.another {
-			if gd.check.history == historyBroken && !e.accepted() && !e.leaving && e.untaken() {
+			if gd.check.history == historyBroken && !e.accepted() && !e.leaving && e.ownedByOther() {
 				keys = append(keys, key)
 			}
 		}

@@ -153,7 +153,7 @@ func TestUnsupportedEventIsAnswered(t *testing.T) {
 	if len(actions) != 1 {
 		t.Fatalf("Step() = %v, want the event to be applied", actions)
 	}
-	l.Step(now, link.Held{Key: event.Key, Event: event.ID})
+	l.Step(now, link.Stored{Key: event.Key, Event: event.ID})
 	answered := map[string]string{}
 	for _, m := range l.Flush(now, nil) {
 		if applied, ok := m.(stream.Applied); ok {
@@ -210,7 +210,7 @@ func TestListsAreBounded(t *testing.T) {
 	l, now := connected(stream.Hub, stream.Managed)
 	began := now
 	key := stream.EntryKey{Collection: stream.Statuses, Name: "a"}
-	l.Step(now, link.Held{Key: key, Version: stream.Version{SourceUID: "u", Hash: stream.HashOf(nil)}})
+	l.Step(now, link.Stored{Key: key, Version: stream.Version{SourceUID: "u", Hash: stream.HashOf(nil)}})
 	lists, waits := 0, false
 	for ; now.Sub(began) < 20*time.Second; now = now.Add(10 * time.Millisecond) {
 		if !waits {
@@ -243,7 +243,7 @@ func TestJudgementsAreBounded(t *testing.T) {
 	l, now := link.New(link.Config{Side: stream.Hub, Mode: stream.Autonomous, Guard: true}), time.Unix(0, 0)
 	key := stream.EntryKey{Collection: stream.Applications, Name: "a"}
 	held := stream.Version{SourceUID: "u", Hash: stream.HashOf(nil)}
-	l.Step(now, link.Held{Key: key, Version: held})
+	l.Step(now, link.Stored{Key: key, Version: held})
 	checks, answers := 0, 0
 	step := func(in link.Input) {
 		t.Helper()

@@ -11,23 +11,23 @@ type inbound struct {
 	results []stream.Result
 }
 
-func (in *inbound) noteStored(s *sink, h Held) []Action {
-	if size, ok := in.open[h.Event]; ok {
+func (in *inbound) noteStored(s *sink, stored Stored) []Action {
+	if size, ok := in.open[stored.Event]; ok {
 		in.bytes -= size
-		delete(in.open, h.Event)
+		delete(in.open, stored.Event)
 	}
-	if h.Version.Absent() {
-		h.Dropped = nil
+	if stored.Version.Absent() {
+		stored.Dropped = nil
 	}
-	changed := s.set(h.Key, in.ends.sharing(h.Key, h.Version))
-	changed = s.drop(h.Key, h.Dropped) || changed
-	if in.conn.stage != away && (changed || h.Event != "") {
+	changed := s.set(stored.Key, in.ends.sharing(stored.Key, stored.Version))
+	changed = s.drop(stored.Key, stored.Dropped) || changed
+	if in.conn.stage != away && (changed || stored.Event != "") {
 		if len(in.results) == maxUnsent {
 			return []Action{Disconnect{Cause: CauseStalled}} // the next digest tells it all
 		}
 		in.results = append(in.results, stream.Result{
-			Key: h.Key, Event: h.Event, Held: h.Version, Refusal: h.Refusal,
-			Undone: h.Undone, Dropped: h.Dropped, Retry: h.Retry,
+			Key: stored.Key, Event: stored.Event, Held: stored.Version, Refusal: stored.Refusal,
+			Undone: stored.Undone, Dropped: stored.Dropped, Retry: stored.Retry,
 		})
 	}
 	return nil

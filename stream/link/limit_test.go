@@ -18,7 +18,7 @@ func TestUnsentResultsAreBounded(t *testing.T) {
 	now := time.Unix(0, 0)
 	l.Step(now, link.Connected{ID: "c"})
 	for i := range limit + 1 {
-		actions := l.Step(now, link.Held{
+		actions := l.Step(now, link.Stored{
 			Key:     stream.EntryKey{Collection: stream.Applications, Name: "app"},
 			Version: stream.Version{SourceUID: "uid", Hash: stream.HashOf(fmt.Append(nil, i))},
 		})

@@ -49,7 +49,7 @@ func New(cfg Config) *Link {
 // not block and keeps no reference to in.
 func (l *Link) Step(now time.Time, in Input) []Action {
 	actions := l.step(now, in)
-	actions = l.guard.requestCheck(now, append(actions, l.ends.turned()...))
+	actions = l.guard.requestCheck(now, append(actions, l.ends.changedRefusals()...))
 	l.shrinkMaps()
 	return actions
 }
@@ -77,7 +77,7 @@ func (l *Link) step(now time.Time, in Input) []Action {
 		}
 		l.conn.lastReceived = now
 		return l.receive(now, in.Message)
-	case Held:
+	case Stored:
 		if s := l.ends.sink(in.Key.Collection); s != nil {
 			return l.inbound.noteStored(s, in)
 		}
@@ -146,7 +146,7 @@ func (l *Link) Next() time.Time {
 	if l.conn.stage != away {
 		sooner(l.conn.beat)
 		sooner(l.conn.lastReceived.Add(l.cfg.silence() + 1))
-		sooner(l.guard.check.again)
+		sooner(l.guard.check.nextAt)
 		for _, s := range l.ends.sources {
 			sooner(s.agenda.parked.next())
 			sooner(s.agenda.calming.next())

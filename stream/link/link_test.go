@@ -303,7 +303,7 @@ func TestZeroAndForeignInputsAreHarmless(t *testing.T) {
 	v := w.content("v1", 0, false).Version
 	for name, in := range map[string]link.Input{
 		"a desired entry of the peer's source": link.Desired{Key: status, Version: v},
-		"a held entry of the peer's sink":      link.Held{Key: app, Version: v},
+		"a held entry of the peer's sink":      link.Stored{Key: app, Version: v},
 		"a pause of the peer's source":         link.Paused{Collection: stream.Statuses, Waits: link.PauseAll},
 		"an absent entry nobody knew":          link.Desired{Key: app},
 		"no collection":                        link.Desired{Version: v},
@@ -355,7 +355,7 @@ func BenchmarkChange(b *testing.B) {
 		for _, m := range w.hub.link.Flush(w.now, load[w.hub]) {
 			for _, a := range w.spoke.link.Step(w.now, link.Received{Message: m}) {
 				event := a.(link.Apply).Event
-				w.spoke.link.Step(w.now, link.Held{Key: event.Key, Version: event.Version, Event: event.ID})
+				w.spoke.link.Step(w.now, link.Stored{Key: event.Key, Version: event.Version, Event: event.ID})
 			}
 		}
 		for _, m := range w.spoke.link.Flush(w.now, load[w.spoke]) {

@@ -20,10 +20,10 @@ func TestOneSourceUIDForEachName(t *testing.T) {
 	}
 	copied := stream.EntryKey{Collection: stream.Applications, Name: "shop"}
 	status := stream.EntryKey{Collection: stream.Statuses, Name: "shop"}
-	l.Step(now, Held{Key: copied, Version: version("spec")})
+	l.Step(now, Stored{Key: copied, Version: version("spec")})
 	l.Step(now, Desired{Key: status, Version: version("status")})
 	l.Step(now, Desired{Key: status, Version: version("newer status")})
-	l.Step(now, Held{Key: copied, Version: version("newer spec")})
+	l.Step(now, Stored{Key: copied, Version: version("newer spec")})
 
 	held, desired := l.ends.sink(stream.Applications).stored.get(copied), l.Desired(status)
 	if held != version("newer spec") || desired != version("newer status") {
@@ -91,7 +91,7 @@ func TestBurstIsForgotten(t *testing.T) {
 				if len(l.inbound.open) != test.events-i || reflect.ValueOf(l.inbound.open).Pointer() != before {
 					t.Fatalf("after %d answers %d events are open", i, len(l.inbound.open))
 				}
-				l.Step(now, Held{Key: key(i), Event: strconv.Itoa(i)})
+				l.Step(now, Stored{Key: key(i), Event: strconv.Itoa(i)})
 			}
 			if got := reflect.ValueOf(l.inbound.open).Pointer() != before; got != test.want {
 				t.Errorf("memory given back: %t, want %t", got, test.want)

@@ -70,7 +70,7 @@ func (l *Link) Entries(c stream.Collection) int {
 // sources desire, and no one there changes it back.
 func (l *Link) Agreed() bool {
 	for _, s := range l.ends.sources {
-		if l.conn.stage != away && s.phase != phaseReady && !s.unheard(l.conn) {
+		if l.conn.stage != away && s.phase != phaseReady && !s.unsupported(l.conn) {
 			return false
 		}
 		for _, e := range s.entries.values {
@@ -93,8 +93,8 @@ func (l *Link) Lacks(key stream.EntryKey) bool {
 	return e == nil || e.stored().Absent()
 }
 
-// MayHold reports whether the peer may hold something of an entry of a source of ours.
-func (l *Link) MayHold(key stream.EntryKey) bool {
+// MayStore reports whether the peer may hold something of an entry of a source of ours.
+func (l *Link) MayStore(key stream.EntryKey) bool {
 	s := l.ends.source(key.Collection)
 	if s == nil || s.phase != phaseReady {
 		return s != nil
@@ -149,9 +149,9 @@ func (l *Link) AllDropped() map[stream.EntryKey][]string {
 // Withheld returns what is held back at present.
 func (l *Link) Withheld() Withheld { return l.guard.withheld() }
 
-// Places are the namespaces of the entries for whose ends the last CheckHistory asked, in
+// EndingNamespaces are the namespaces of the entries for whose ends the last CheckHistory asked, in
 // order.
-func (l *Link) Places() []string { return l.guard.places() }
+func (l *Link) EndingNamespaces() []string { return l.guard.endingNamespaces() }
 
 // Ending reports whether an entry of ours announces an end that the peer is not known
 // to have been told of, and that no one accepted.
@@ -159,4 +159,4 @@ func (l *Link) Ending() bool { return l.guard.ending() }
 
 // Unfamiliar returns the entries whose absence the caller has to verify, each once. The caller
 // answers each with Verified, even if the connection ends meanwhile.
-func (l *Link) Unfamiliar() []stream.EntryKey { return l.guard.takeUnfamiliar() }
+func (l *Link) Unfamiliar() []stream.EntryKey { return l.guard.drainUnfamiliar() }

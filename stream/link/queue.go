@@ -45,7 +45,7 @@ func (q *queue) pop() (stream.EntryKey, bool) {
 	return key, true
 }
 
-// agenda is which entries of a source are to be looked at, and when.
+// agenda is which entries of a source are to be handled, and when.
 type agenda struct {
 	entries table[*entry]
 	dirty   queue
@@ -83,12 +83,12 @@ const (
 
 // A sink whose digest differs in the middle of a connection is asked what it holds
 // repairFree times at once, and after that once in repairPause, which is well within
-// the minute that two honest ends have to agree (I8). After repairMemory without it
+// the minute that two honest ends have to agree (I8). After repairWindow without it
 // all is forgotten.
 const (
 	repairFree   = 3
 	repairPause  = 40 * time.Second
-	repairMemory = 5 * time.Minute
+	repairWindow = 5 * time.Minute
 )
 
 // listPause is the least time between two lists of what a sink holds.
@@ -97,7 +97,7 @@ const listPause = time.Second
 func (a *agenda) park(now time.Time, key stream.EntryKey, e *entry) {
 	shortest, longest := minRetryUnavailable, maxRetryUnavailable
 	p := e.ensurePending()
-	if p.refusal != nil && !p.refusal.Kind.Passing() || p.refusal == nil && p.nowhere {
+	if p.refusal != nil && !p.refusal.Kind.Passing() || p.refusal == nil && p.notStored {
 		shortest, longest = minRetryRefused, maxRetryRefused
 	}
 	a.parkFor(now, key, e, min(shortest<<min(p.attempts, 16), longest))

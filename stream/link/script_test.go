@@ -273,7 +273,7 @@ func (w *linkEnv) holdCommand(key stream.EntryKey, label string, untold, retry b
 	e := w.sink(key.Collection)
 	w.hold(e, key, v)
 	if !untold {
-		w.step(e, link.Held{Key: key, Version: v, Retry: retry})
+		w.step(e, link.Stored{Key: key, Version: v, Retry: retry})
 	}
 }
 

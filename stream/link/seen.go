@@ -2,8 +2,8 @@ package link
 
 import "github.com/argomesh/argomesh/stream"
 
-// see notes a deletion that matters: one that the sink may not know.
-func (gd *guard) see(in Seen) {
+// recordSeen records a deletion that matters: one that the sink may not know.
+func (gd *guard) recordSeen(in Seen) {
 	s := gd.ends.source(in.Key.Collection)
 	if s == nil || !gd.on || !in.Key.Collection.Desired() || gd.check.history == historyBroken {
 		return
@@ -20,8 +20,8 @@ func (gd *guard) see(in Seen) {
 	s.gone.fresh = s.gone.fresh || e != nil && e.missing()
 }
 
-// unsee makes absences of what was seen.
-func (gd *guard) unsee() {
+// forgetSeen makes absences of what was seen.
+func (gd *guard) forgetSeen() {
 	for _, s := range gd.ends.sources {
 		clear(s.seen)
 	}

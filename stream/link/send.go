@@ -51,7 +51,7 @@ func (l *Link) batches(now time.Time, load Load) []stream.Message {
 			e.queued = false
 			switch {
 			case e.satisfied() || s.waits == PauseChanges && !e.leaving && !e.accepted():
-			case content.Unproven || l.guard.withholds(s, key, e) || !present && l.guard.doubts(s, key):
+			case content.Unproven || l.guard.withholds(s, key, e) || !present && l.guard.mustVerify(s, key):
 				e.withheld = true
 			case len(content.Data) > stream.MaxDataBytes:
 				s.parkTooLong(now, key, e, len(content.Data))

@@ -16,10 +16,10 @@ type source struct {
 	desired    tally
 	believed   tally
 	agenda     agenda
-	// turned is what has become contested, or is no more.
-	turned []stream.EntryKey
-	// taken is what was refused and turned out to be held, without an answer that says so.
-	taken []stream.EntryKey
+	// contestChanges is what has become contested, or is no more.
+	contestChanges []stream.EntryKey
+	// refusalsEnded is what was refused and turned out to be held, without an answer that says so.
+	refusalsEnded []stream.EntryKey
 	// known says that believed came from the sink since this process began.
 	known bool
 	phase phase
@@ -44,7 +44,7 @@ type source struct {
 type phase uint8
 
 const (
-	phaseUnheard phase = iota // the sink has sent no digest
+	phaseUnknown phase = iota // the sink has sent no digest
 	phaseAsked                // Buckets were sent, and no part of the Inventory has come
 	phaseListed               // the first part of the Inventory has come, and not the last
 	phaseReady                // believed is the state of the sink
@@ -71,7 +71,7 @@ type absences struct {
 }
 
 // repairs counts how often the sink turned out to hold something else than it had
-// said, without a pause longer than repairMemory.
+// said, without a pause longer than repairWindow.
 type repairs struct {
 	count int
 	last  time.Time
@@ -81,7 +81,7 @@ type repairs struct {
 // whose digest never is that of what it lists would be asked without end. It notes
 // the repair that need not.
 func (r *repairs) throttled(now time.Time) bool {
-	if now.Sub(r.last) > repairMemory {
+	if now.Sub(r.last) > repairWindow {
 		r.count = 0
 	}
 	if r.count >= repairFree && now.Sub(r.last) < repairPause {
@@ -128,7 +128,7 @@ func (s *source) desire(key stream.EntryKey, v stream.Version, leaving bool) {
 		if before.SourceUID != e.stored().SourceUID {
 			s.noteUnverified(key, e) // what ended is not what the sink holds
 		}
-		if e.pending == nil || !e.pending.nowhere {
+		if e.pending == nil || !e.pending.notStored {
 			e.resetBackoff()
 		}
 		e.withheld = false
@@ -154,8 +154,8 @@ func (s *source) believe(key stream.EntryKey, e *entry, v stream.Version) {
 	}
 	if p := e.pending; p != nil && !v.Absent() {
 		p.gone = stream.Version{}
-		if p.nowhere {
-			e.resetBackoff() // there is a place for it now
+		if p.notStored {
+			e.resetBackoff() // it can be stored now
 		}
 	}
 	s.updateSets(key, e)
@@ -173,7 +173,7 @@ func (s *source) enqueue(key stream.EntryKey, e *entry) {
 		}
 	default:
 		if e.refusal() != nil {
-			s.taken = append(s.taken, key)
+			s.refusalsEnded = append(s.refusalsEnded, key)
 		}
 		e.resetBackoff()
 		e.dropPending()
@@ -231,10 +231,10 @@ func (s *source) sent(e *entry, event stream.Event) {
 
 // disconnect forgets what is in flight; the next digest tells what became of it.
 func (s *source) disconnect() {
-	s.phase = phaseUnheard
+	s.phase = phaseUnknown
 	s.gone.fresh, s.gone.many = len(s.gone.missing) > 0, false
 	clear(s.gone.flying)
-	s.endings.displace()
+	s.endings.resetChecks()
 	s.dropped.disconnect()
 	s.enqueueAll(func(e *entry) bool {
 		lost := e.inFlight() != "" || e.withheld
@@ -249,7 +249,7 @@ func (s *source) disconnect() {
 // with other rights or another policy, is the likeliest moment of a cure. What is
 // refused again waits as long as it would have.
 func (s *source) connect(now time.Time) {
-	s.contend(now)
+	s.resumeContests(now)
 	s.enqueueAll(func(e *entry) bool {
 		p := e.pending
 		refused := p != nil && p.refusal != nil && !p.refusal.Kind.Passing() && !p.retry.IsZero()
@@ -349,7 +349,7 @@ func (s *source) answer(now time.Time, r stream.Result) (*Answered, int) {
 	e := s.entry(r.Key)
 	was := e.satisfied()
 	if e.stored().Absent() && !r.Held.Absent() {
-		s.gone.peaks.came()
+		s.gone.peaks.addNew()
 	}
 	s.believe(r.Key, e, r.Held)
 	event := e.inFlight()
@@ -367,22 +367,22 @@ func (s *source) answer(now time.Time, r stream.Result) (*Answered, int) {
 	}
 	p := e.pending
 	bytes := p.bytes
-	settled := &Answered{
-		Key: r.Key, Sent: p.sent, Current: p.sent == e.desired, Held: r.Held, Refusal: r.Refusal, Undone: r.Undone,
+	answered := &Answered{
+		Key: r.Key, Sent: p.sent, Current: p.sent == e.desired, Stored: r.Held, Refusal: r.Refusal, Undone: r.Undone,
 	}
 	e.clearInFlight()
 	s.updateSets(r.Key, e)
-	if settled.Current {
+	if answered.Current {
 		s.putBack(r.Key, e, r.Undone)
-		p.refusal, p.nowhere = r.Refusal, r.Refusal == nil && r.Held.Absent() && !e.desired.Absent() && !e.leaving
+		p.refusal, p.notStored = r.Refusal, r.Refusal == nil && r.Held.Absent() && !e.desired.Absent() && !e.leaving
 		if p.refusal == nil && e.leaving && r.Held.Absent() {
-			p.gone = settled.Sent
-			settled.Gone = true
+			p.gone = answered.Sent
+			answered.Gone = true
 			s.updateSets(r.Key, e)
 		}
 		if !e.satisfied() {
 			// Refused, or taken but not held, as when a second writer undoes it at once.
-			if p.refusal == nil && !p.nowhere && !e.leaving && !e.desired.Absent() && Contestable(s.collection) &&
+			if p.refusal == nil && !p.notStored && !e.leaving && !e.desired.Absent() && Contestable(s.collection) &&
 				!s.retried(now, r, e) {
 				s.noteReverted(now, r.Key, e, r.Held)
 			}
@@ -392,7 +392,7 @@ func (s *source) answer(now time.Time, r stream.Result) (*Answered, int) {
 		}
 	}
 	s.enqueue(r.Key, e)
-	return settled, bytes
+	return answered, bytes
 }
 
 // updateSets keeps the sets of what is missing, leaving, on its way and another, after a
@@ -452,7 +452,7 @@ func (s *source) count(key stream.EntryKey, d deletion) {
 	if !d.counted {
 		d.counted = true
 		s.seen[key] = d
-		s.gone.peaks.seen()
+		s.gone.peaks.removeSeen()
 	}
 }
 
@@ -489,6 +489,8 @@ func (s *source) hasten(now time.Time, key stream.EntryKey, e *entry) {
 	}
 }
 
-// unheard reports whether the peer is known to take nothing of a collection: its
+// unsupported reports whether the peer is known to take nothing of a collection: its
 // release does not know it, and so sends no digest of it.
-func (s *source) unheard(c *connection) bool { return c.stage == digested && s.phase == phaseUnheard }
+func (s *source) unsupported(c *connection) bool {
+	return c.stage == digested && s.phase == phaseUnknown
+}

@@ -9,9 +9,9 @@ import "github.com/argomesh/argomesh/stream"
 // Config.Verify the end of such an entry is not sent before Verified; Link.Unfamiliar names it
 // once the guard would let it go.
 
-// doubts reports whether the absence of an entry is yet to be verified, and queues it for
+// mustVerify reports whether the absence of an entry is yet to be verified, and queues it for
 // Unfamiliar once.
-func (gd *guard) doubts(s *source, key stream.EntryKey) bool {
+func (gd *guard) mustVerify(s *source, key stream.EntryKey) bool {
 	asked, doubted := s.unverified[key]
 	if doubted && !asked {
 		s.unverified[key] = true
@@ -20,9 +20,9 @@ func (gd *guard) doubts(s *source, key stream.EntryKey) bool {
 	return doubted
 }
 
-// takeUnfamiliar returns the entries whose absence the caller has to verify, each once. The caller
+// drainUnfamiliar returns the entries whose absence the caller has to verify, each once. The caller
 // answers each with Verified, even if the connection ends meanwhile.
-func (gd *guard) takeUnfamiliar() []stream.EntryKey {
+func (gd *guard) drainUnfamiliar() []stream.EntryKey {
 	keys := gd.unfamiliar
 	gd.unfamiliar = nil
 	return keys

@@ -30,7 +30,7 @@ func TestUnfamiliar(t *testing.T) {
 			now := time.Unix(1_700_000_000, 0)
 			source := link.New(link.Config{Side: stream.Spoke, Mode: stream.Autonomous, Verify: c.verify})
 			sink := link.New(link.Config{Side: stream.Hub, Mode: stream.Autonomous})
-			sink.Step(now, link.Held{Key: key, Version: c.held})
+			sink.Step(now, link.Stored{Key: key, Version: c.held})
 			source.Step(now, link.Connected{ID: "c1"})
 			sink.Step(now, link.Connected{ID: "c1"})
 			deleted := 0

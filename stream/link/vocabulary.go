@@ -36,12 +36,12 @@ type Desired struct {
 	// holding nothing in the end.
 	Leaving bool
 	// Accepted says that someone accepted that the entry ends, or is absent, so that no
-	// guard holds it back for its number or place.
+	// guard holds it back for its number or namespace.
 	Accepted bool
 }
 
-// Held says what a sink holds now.
-type Held struct {
+// Stored says what a sink holds now.
+type Stored struct {
 	Key     stream.EntryKey
 	Version stream.Version
 	// Event is the id of the event this answers; empty when the store changed by
@@ -89,7 +89,7 @@ func (Connected) input()    {}
 func (Disconnected) input() {}
 func (Received) input()     {}
 func (Desired) input()      {}
-func (Held) input()         {}
+func (Stored) input()       {}
 func (Tick) input()         {}
 func (Paused) input()       {}
 
@@ -97,7 +97,7 @@ func (Paused) input()       {}
 type Action interface{ action() }
 
 // Apply asks the caller to make the sink's store hold the event's content, and
-// to answer by Held with the event's id, now or later.
+// to answer by Stored with the event's id, now or later.
 type Apply struct{ Event stream.Event }
 
 // Answered tells what the sink answered to an entry of ours.
@@ -109,7 +109,7 @@ type Answered struct {
 	// Gone says that Sent announced the end of the entry, and that the sink holds
 	// nothing any more.
 	Gone    bool
-	Held    stream.Version
+	Stored  stream.Version
 	Refusal *stream.Refusal
 	// Undone is stream.Result's.
 	Undone string
@@ -130,7 +130,7 @@ func violates(v stream.Violation) Disconnect {
 type Cause string
 
 const (
-	// CauseSilent is that nothing was heard from the peer for too long.
+	// CauseSilent is that nothing came from the peer for too long.
 	CauseSilent Cause = "silent"
 	// CauseProtocol is that the peer sent what it must not.
 	CauseProtocol Cause = "protocol"
@@ -193,15 +193,15 @@ type Contested struct{ Key stream.EntryKey }
 
 func (Contested) action() {}
 
-// Taken says that the peer holds an entry of a source that it had refused, though it did not
+// RefusalEnded says that the peer holds an entry of a source that it had refused, though it did not
 // answer so: it came to be there all the same.
-type Taken struct{ Key stream.EntryKey }
+type RefusalEnded struct{ Key stream.EntryKey }
 
-func (Taken) action() {}
+func (RefusalEnded) action() {}
 
 // CheckHistory asks the caller to check whether the history continues, by what the hub's
 // API server says after this moment, and to answer by HistoryChecked, after Doomed where there
-// are Places.
+// are EndingNamespaces.
 type CheckHistory struct{}
 
 // Begin says that a new history may begin in place of one that did not continue:
@@ -272,11 +272,11 @@ type Cascades struct {
 	Counting bool
 }
 
-// Doomed says, before the HistoryChecked that answers a CheckHistory, which of Places are being
+// Doomed says, before the HistoryChecked that answers a CheckHistory, which of EndingNamespaces are being
 // deleted with all that is in them.
 type Doomed struct {
-	// Places has the reason for people, by the namespace of entries.
-	Places map[string]string
+	// Namespaces has the reason for people, by the namespace of entries.
+	Namespaces map[string]string
 }
 
 func (Cascades) input() {}

@@ -18,12 +18,12 @@ const (
 	// which part of a processor it has in the long run.
 	allowedAtOnce = 100 * time.Millisecond
 	allowedOf     = 10
-	// long is from how long on a turn is followed by as much time in which no one has it, so
-	// that other processes of the machine come to theirs, and mostRest the most of that.
+	// long is from how long on a computation is followed by as much time in which no one has its
+	// slot, so that other processes of the machine compute, and maxPause the most of that.
 	long     = 2 * time.Millisecond
-	mostRest = 100 * time.Millisecond
-	// mostUsed is the most that is held against a peer: it is forgotten within nine seconds.
-	mostUsed = time.Second
+	maxPause = 100 * time.Millisecond
+	// maxUsed is the most that is counted against a peer: it is forgotten within nine seconds.
+	maxUsed = time.Second
 )
 
 // processors are those of the process, as far as peers have it compute.
@@ -42,7 +42,7 @@ type used struct {
 	at   time.Time
 }
 
-// now is what is still held against the peer.
+// now is what is still counted against the peer.
 func (u used) now(now time.Time) time.Duration {
 	return max(u.time-now.Sub(u.at)/allowedOf, 0)
 }
@@ -63,8 +63,8 @@ func newProcessors(n int) *processors {
 	}
 }
 
-// Turn is one at the processors. The zero Turn is none.
-type Turn struct {
+// Computation is one on account of a peer. The zero Computation is none.
+type Computation struct {
 	of    identity.AgentName
 	in    *processors
 	began time.Time
@@ -73,39 +73,39 @@ type Turn struct {
 
 // Compute begins to compute on account of a peer, until End is called, once. It returns at
 // once for a peer that computes little: a tenth of a processor, and 100 ms at once. Others
-// take turns as in Take, as many at a time as half of the processors are, at least one.
-// Between the two the caller waits for nothing, least of all for another turn.
-func (q *Quota) Compute(of identity.AgentName) Turn {
+// take turns as in Acquire, as many at a time as half of the processors are, at least one.
+// Between the two the caller waits for nothing, least of all for another slot.
+func (q *Quota) Compute(of identity.AgentName) Computation {
 	if of == (identity.AgentName{}) {
-		return Turn{} // before it is known who it is
+		return Computation{} // before it is known who it is
 	}
 	p := q.processors
-	t := Turn{of: of, in: p, began: time.Now()}
-	if p.used(of, t.began) < allowedAtOnce {
-		return t
+	c := Computation{of: of, in: p, began: time.Now()}
+	if p.used(of, c.began) < allowedAtOnce {
+		return c
 	}
 	if p.wait(of) {
-		t.began = time.Now()
+		c.began = time.Now()
 	}
 	p.working.Inc()
-	t.slot = true
-	return t
+	c.slot = true
+	return c
 }
 
 // wait waits for a slot and takes it; it reports whether that took time.
 func (p *processors) wait(of identity.AgentName) bool {
 	w := p.slots.join(of, 1)
-	if w.granted() {
+	if w.isGranted() {
 		return false
 	}
 	p.waiting.Inc()
-	<-w.turn
+	<-w.granted
 	p.waiting.Dec()
 	return true
 }
 
-// Spend counts what is computed on account of a peer outside of turns, about so long. It
-// returns when it is the peer's turn, as Compute does: who asks for much of that waits, and
+// Spend counts what is computed on account of a peer without a Computation, about so long.
+// It returns when the peer is granted a slot, as Compute does: who asks for much of that waits, and
 // with it the peer, which the flow control of HTTP/2 slows down.
 func (q *Quota) Spend(of identity.AgentName, about time.Duration) {
 	p, now := q.processors, time.Now()
@@ -117,24 +117,24 @@ func (q *Quota) Spend(of identity.AgentName, about time.Duration) {
 	p.use(of, now.Add(-about), now)
 }
 
-// End ends the turn.
-func (t Turn) End() {
-	p := t.in
+// End ends it.
+func (c Computation) End() {
+	p := c.in
 	if p == nil {
 		return
 	}
 	now := time.Now()
-	p.use(t.of, t.began, now)
-	if !t.slot {
+	p.use(c.of, c.began, now)
+	if !c.slot {
 		return
 	}
 	p.working.Dec()
-	took := min(now.Sub(t.began), mostRest)
+	took := min(now.Sub(c.began), maxPause)
 	if took < long {
-		p.slots.release(t.of, 1)
+		p.slots.release(c.of, 1)
 		return
 	}
-	time.AfterFunc(took, func() { p.slots.release(t.of, 1) })
+	time.AfterFunc(took, func() { p.slots.release(c.of, 1) })
 }
 
 func (p *processors) used(of identity.AgentName, now time.Time) time.Duration {
@@ -143,12 +143,12 @@ func (p *processors) used(of identity.AgentName, now time.Time) time.Duration {
 	return p.peers[of].now(now)
 }
 
-// use counts what a peer had, and forgets those against which nothing is held any more:
+// use counts what a peer had, and forgets those against which nothing is counted any more:
 // who is remembered has computed within the last ten seconds.
 func (p *processors) use(of identity.AgentName, from, to time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.peers[of] = used{min(p.peers[of].now(to)+to.Sub(from), mostUsed), to}
+	p.peers[of] = used{min(p.peers[of].now(to)+to.Sub(from), maxUsed), to}
 	if to.Sub(p.swept) < time.Second {
 		return
 	}

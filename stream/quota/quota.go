@@ -3,10 +3,10 @@
 // Who needs more than there is waits, and with it the peer, which gRPC's flow control slows
 // down; what waits for memory holds none that others wait for. Peers take turns: the one goes
 // next that holds least, and of those the one whose last turn is longest ago. A few peers
-// that hold all they may leave room for those that hold little (ofThose). It owns the
+// that hold all they may leave room for those that hold little (limitFor). It owns the
 // numbers; what takes how much is its callers' affair.
 //
-//	release, err := q.Take(ctx, agent, quota.Decoding, bytes)
+//	release, err := q.Acquire(ctx, agent, quota.Decoding, bytes)
 //	if err != nil {
 //		return err // ctx is done
 //	}
@@ -99,14 +99,14 @@ const (
 	quarter, sixteenth = 4, 16
 )
 
-// ofThose returns the room of all peers together as far as a peer may use it that will
+// limitFor returns the room of all peers together as far as a peer may use it that will
 // hold that many bytes.
-func (u Use) ofThose(held int64) int64 {
+func (u Use) limitFor(n int64) int64 {
 	all := u.ofAll()
 	switch {
-	case u == Decoding || held <= u.ofPeer()/sixteenth:
+	case u == Decoding || n <= u.ofPeer()/sixteenth:
 		return all
-	case held <= u.ofPeer()/quarter:
+	case n <= u.ofPeer()/quarter:
 		return all / 6 * 5
 	}
 	return all / 3 * 2
@@ -132,7 +132,7 @@ func New(r prometheus.Registerer) (*Quota, error) {
 		processors: newProcessors(runtime.GOMAXPROCS(0)),
 	}
 	for u := range uses {
-		q.rooms[u] = newRoom(u.ofPeer(), u.ofThose)
+		q.rooms[u] = newRoom(u.ofPeer(), u.limitFor)
 		q.bytes.WithLabelValues(u.String())
 		q.waiting.WithLabelValues(u.String())
 	}
@@ -146,52 +146,52 @@ func New(r prometheus.Registerer) (*Quota, error) {
 	return q, nil
 }
 
-// Take waits until the peer, and all together, have room for n bytes, and takes them
+// Acquire waits until the peer, and all together, have room for n bytes, and takes them
 // until release is called, once. The zero peer is one as any other. What is more than a
 // peer may ever have takes all of it. The error is that of ctx.
-func (q *Quota) Take(ctx context.Context, of identity.AgentName, use Use, n int64) (release func(), err error) {
+func (q *Quota) Acquire(ctx context.Context, of identity.AgentName, use Use, n int64) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	n = min(n, use.ofPeer())
 	r := q.rooms[use]
 	w := r.join(of, n)
-	if !w.granted() {
+	if !w.isGranted() {
 		waiting := q.waiting.WithLabelValues(use.String())
 		waiting.Inc()
 		defer waiting.Dec()
 		select {
-		case <-w.turn:
+		case <-w.granted:
 		case <-ctx.Done():
-			if r.giveUp(of, w) {
+			if r.cancel(of, w) {
 				return nil, ctx.Err()
 			}
-			// Its turn has come meanwhile.
+			// It was granted meanwhile.
 		}
 	}
-	return q.taken(of, use, n), nil
+	return q.counted(of, use, n), nil
 }
 
-// Try takes n bytes if the peer, and all together, have room for them now, and no one
-// waits whose turn is before.
-func (q *Quota) Try(of identity.AgentName, use Use, n int64) (release func(), ok bool) {
+// TryAcquire takes n bytes if the peer, and all together, have room for them now, and no one
+// waits that comes first.
+func (q *Quota) TryAcquire(of identity.AgentName, use Use, n int64) (release func(), ok bool) {
 	if n > use.ofPeer() {
 		return nil, false
 	}
 	r := q.rooms[use]
 	w := r.join(of, n)
-	if !w.granted() && r.giveUp(of, w) {
+	if !w.isGranted() && r.cancel(of, w) {
 		return nil, false
 	}
-	return q.taken(of, use, n), true
+	return q.counted(of, use, n), true
 }
 
-// taken counts what was taken, and returns what gives it back.
-func (q *Quota) taken(of identity.AgentName, use Use, n int64) (release func()) {
-	held := q.bytes.WithLabelValues(use.String())
-	held.Add(float64(n))
+// counted counts what was acquired, and returns what gives it back.
+func (q *Quota) counted(of identity.AgentName, use Use, n int64) (release func()) {
+	gauge := q.bytes.WithLabelValues(use.String())
+	gauge.Add(float64(n))
 	return func() {
-		held.Sub(float64(n))
+		gauge.Sub(float64(n))
 		q.rooms[use].release(of, n)
 	}
 }

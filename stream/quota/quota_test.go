@@ -38,13 +38,13 @@ func TestPeerAtItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, a, b := newQuota(t), kit.Agent(t, "edge-1"), kit.Agent(t, "edge-2")
 		ctx := t.Context()
-		whole, err := q.Take(ctx, a, quota.Arriving, quota.PeerArriving)
+		whole, err := q.Acquire(ctx, a, quota.Arriving, quota.PeerArriving)
 		if err != nil {
 			t.Fatal(err)
 		}
 		took := make(chan func(), 1)
 		go func() {
-			release, err := q.Take(ctx, a, quota.Arriving, 1)
+			release, err := q.Acquire(ctx, a, quota.Arriving, 1)
 			if err != nil {
 				t.Error(err)
 			}
@@ -57,8 +57,8 @@ func TestPeerAtItsLimit(t *testing.T) {
 		default:
 		}
 		for what, take := range map[string]func() (func(), error){
-			"another peer": func() (func(), error) { return q.Take(ctx, b, quota.Arriving, quota.PeerArriving) },
-			"another use":  func() (func(), error) { return q.Take(ctx, a, quota.Decoding, quota.PeerDecoding) },
+			"another peer": func() (func(), error) { return q.Acquire(ctx, b, quota.Arriving, quota.PeerArriving) },
+			"another use":  func() (func(), error) { return q.Acquire(ctx, a, quota.Decoding, quota.PeerDecoding) },
 		} {
 			release, err := take()
 			if err != nil {
@@ -78,7 +78,7 @@ func TestAllAtTheLimit(t *testing.T) {
 		q := newQuota(t)
 		var releases []func()
 		for i := range int(quota.AllDecoding / quota.PeerDecoding) {
-			release, err := q.Take(t.Context(), kit.Agent(t, "edge-"+string(rune('a'+i))), quota.Decoding, quota.PeerDecoding)
+			release, err := q.Acquire(t.Context(), kit.Agent(t, "edge-"+string(rune('a'+i))), quota.Decoding, quota.PeerDecoding)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,24 +87,24 @@ func TestAllAtTheLimit(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		failed := make(chan error, 1)
 		go func() {
-			_, err := q.Take(ctx, kit.Agent(t, "late"), quota.Decoding, 1)
+			_, err := q.Acquire(ctx, kit.Agent(t, "late"), quota.Decoding, 1)
 			failed <- err
 		}()
 		synctest.Wait()
 		select {
 		case err := <-failed:
-			t.Fatalf("Take() = %v while nothing is free", err)
+			t.Fatalf("Acquire() = %v while nothing is free", err)
 		default:
 		}
 		cancel()
 		if err := <-failed; !errors.Is(err, context.Canceled) {
-			t.Errorf("Take() = %v after its context ended", err)
+			t.Errorf("Acquire() = %v after its context ended", err)
 		}
 		for _, release := range releases {
 			release()
 		}
 		for i := range int(quota.AllDecoding / quota.PeerDecoding) {
-			if _, err := q.Take(t.Context(), kit.Agent(t, "again-"+string(rune('a'+i))), quota.Decoding, quota.PeerDecoding); err != nil {
+			if _, err := q.Acquire(t.Context(), kit.Agent(t, "again-"+string(rune('a'+i))), quota.Decoding, quota.PeerDecoding); err != nil {
 				t.Error(err)
 			}
 		}
@@ -113,7 +113,7 @@ func TestAllAtTheLimit(t *testing.T) {
 
 // What is longer than the room of a peer takes all of it, and does not wait for ever.
 func TestMoreThanThereIs(t *testing.T) {
-	release, err := newQuota(t).Take(t.Context(), kit.Agent(t, "edge-1"), quota.Working, quota.AllWorking+1)
+	release, err := newQuota(t).Acquire(t.Context(), kit.Agent(t, "edge-1"), quota.Working, quota.AllWorking+1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,13 +142,13 @@ func TestMetrics(t *testing.T) {
 			t.Fatalf("no %s", metric)
 			return 0
 		}
-		release, err := q.Take(t.Context(), kit.Agent(t, "edge-1"), quota.Open, quota.PeerOpen)
+		release, err := q.Acquire(t.Context(), kit.Agent(t, "edge-1"), quota.Open, quota.PeerOpen)
 		if err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan func())
 		go func() {
-			release, err := q.Take(t.Context(), kit.Agent(t, "edge-1"), quota.Open, 1)
+			release, err := q.Acquire(t.Context(), kit.Agent(t, "edge-1"), quota.Open, 1)
 			if err != nil {
 				t.Error(err)
 			}

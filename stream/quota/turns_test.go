@@ -35,7 +35,7 @@ func besiege(t *testing.T, q *quota.Quota, use quota.Use, most int64, peers int)
 // ask asks on behalf of a peer and waits until that is let in, or waits.
 func (b *besieged) ask(of identity.AgentName, n int64) {
 	go func() {
-		if release, err := b.q.Take(b.t.Context(), of, b.use, n); err == nil {
+		if release, err := b.q.Acquire(b.t.Context(), of, b.use, n); err == nil {
 			b.took <- release
 		}
 	}()
@@ -68,7 +68,7 @@ func TestWhoHoldsLittleWaitsForNobody(t *testing.T) {
 						b.ask(kit.Agent(t, fmt.Sprint("bad-", i)), tc.most/4)
 					}
 					for i := range tc.peers {
-						release, ok := q.Try(kit.Agent(t, fmt.Sprint("good-", i)), tc.use, tc.little)
+						release, ok := q.TryAcquire(kit.Agent(t, fmt.Sprint("good-", i)), tc.use, tc.little)
 						if !ok {
 							t.Fatalf("peer %d that wants %d bytes waits for %d attackers", i, tc.little, attackers)
 						}
@@ -88,11 +88,11 @@ func TestManySmallPiecesAreMuch(t *testing.T) {
 		for i := range 20 {
 			of := kit.Agent(t, fmt.Sprint("bad-", i))
 			for range quota.PeerArriving / (64 << 10) {
-				_, _ = q.Try(of, quota.Arriving, 64<<10)
+				_, _ = q.TryAcquire(of, quota.Arriving, 64<<10)
 			}
 		}
 		// Sixteenths of what a peer may have are all that others get of the last sixth.
-		if _, ok := q.Try(kit.Agent(t, "late"), quota.Arriving, 512<<10); ok {
+		if _, ok := q.TryAcquire(kit.Agent(t, "late"), quota.Arriving, 512<<10); ok {
 			t.Error("half a megabyte is let into what is kept for less")
 		}
 		if got := quota.AllArriving / 6 / (quota.PeerArriving / 16); got != 16 {
@@ -110,7 +110,7 @@ func TestTurns(t *testing.T) {
 		var order []string
 		var releases []func()
 		for i := range 3 { // all that there is
-			release, ok := q.Try(kit.Agent(t, fmt.Sprint("first-", i)), quota.Decoding, quota.PeerDecoding)
+			release, ok := q.TryAcquire(kit.Agent(t, fmt.Sprint("first-", i)), quota.Decoding, quota.PeerDecoding)
 			if !ok {
 				t.Fatal("no room")
 			}
@@ -119,7 +119,7 @@ func TestTurns(t *testing.T) {
 		got := make(chan func())
 		wait := func(of string, n int64) {
 			go func() {
-				release, err := q.Take(t.Context(), kit.Agent(t, of), quota.Decoding, n)
+				release, err := q.Acquire(t.Context(), kit.Agent(t, of), quota.Decoding, n)
 				if err != nil {
 					t.Error(err)
 				}
@@ -176,18 +176,18 @@ func TestALargeOneHasItsTurn(t *testing.T) {
 func TestGivingUpLetsOthersGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuota(t)
-		all, ok := q.Try(kit.Agent(t, "edge-1"), quota.Arriving, quota.PeerArriving)
+		all, ok := q.TryAcquire(kit.Agent(t, "edge-1"), quota.Arriving, quota.PeerArriving)
 		if !ok {
 			t.Fatal("no room")
 		}
 		defer all()
-		if _, ok := q.Try(kit.Agent(t, "edge-1"), quota.Arriving, 1); ok {
+		if _, ok := q.TryAcquire(kit.Agent(t, "edge-1"), quota.Arriving, 1); ok {
 			t.Error("a peer has more than its room")
 		}
-		if _, ok := q.Try(kit.Agent(t, "edge-2"), quota.Arriving, quota.PeerArriving+1); ok {
+		if _, ok := q.TryAcquire(kit.Agent(t, "edge-2"), quota.Arriving, quota.PeerArriving+1); ok {
 			t.Error("a peer has more than it may ever have")
 		}
-		release, ok := q.Try(kit.Agent(t, "edge-2"), quota.Arriving, quota.PeerArriving)
+		release, ok := q.TryAcquire(kit.Agent(t, "edge-2"), quota.Arriving, quota.PeerArriving)
 		if !ok {
 			t.Fatal("who gave up is in the way")
 		}
@@ -199,17 +199,17 @@ func TestGivingUpLetsOthersGo(t *testing.T) {
 // any other, before and after what weighs something.
 func TestNothingIsTakenToo(t *testing.T) {
 	q, of := newQuota(t), kit.Agent(t, "edge-1")
-	nothing, err := q.Take(t.Context(), of, quota.Working, 0)
+	nothing, err := q.Acquire(t.Context(), of, quota.Working, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	something, ok := q.Try(of, quota.Working, 1)
+	something, ok := q.TryAcquire(of, quota.Working, 1)
 	if !ok {
 		t.Fatal("no room")
 	}
 	something()
 	nothing()
-	again, ok := q.Try(of, quota.Working, quota.PeerWorking)
+	again, ok := q.TryAcquire(of, quota.Working, quota.PeerWorking)
 	if !ok {
 		t.Fatal("no room after all was given back")
 	}

@@ -98,12 +98,12 @@ func (s *Server) open(ctx context.Context, agent identity.AgentName) error {
 		if !s.connections.enter(agent) {
 			return call.ErrBusy
 		}
-		c.left[agent] = func() { s.connections.leave(agent) }
+		c.onLeave[agent] = func() { s.connections.leave(agent) }
 	}
 	k.agent = agent
 	c.deciding--
 	c.calls[agent]++
-	c.listener.admit(c)
+	c.listener.removeStranger(c)
 	return nil
 }
 
@@ -113,12 +113,12 @@ func (c *connection) leave(agent identity.AgentName) {
 		return
 	}
 	delete(c.calls, agent)
-	if left := c.left[agent]; left != nil {
-		delete(c.left, agent)
-		left()
+	if onLeave := c.onLeave[agent]; onLeave != nil {
+		delete(c.onLeave, agent)
+		onLeave()
 	}
 	if len(c.calls) == 0 {
-		c.listener.estrange(c)
+		c.listener.addStranger(c)
 	}
 }
 
@@ -126,20 +126,20 @@ func (c *connection) leave(agent identity.AgentName) {
 type tally struct {
 	limit int
 
-	mu  sync.Mutex // guards what follows
-	has map[identity.AgentName]int
+	mu      sync.Mutex // guards what follows
+	byAgent map[identity.AgentName]int
 }
 
-func newTally(limit int) *tally { return &tally{limit: limit, has: map[identity.AgentName]int{}} }
+func newTally(limit int) *tally { return &tally{limit: limit, byAgent: map[identity.AgentName]int{}} }
 
 // enter counts one more, unless the agent has as many as it may.
 func (t *tally) enter(agent identity.AgentName) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.has[agent] >= t.limit {
+	if t.byAgent[agent] >= t.limit {
 		return false
 	}
-	t.has[agent]++
+	t.byAgent[agent]++
 	return true
 }
 
@@ -147,7 +147,7 @@ func (t *tally) enter(agent identity.AgentName) bool {
 func (t *tally) leave(agent identity.AgentName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.has[agent]--; t.has[agent] == 0 {
-		delete(t.has, agent)
+	if t.byAgent[agent]--; t.byAgent[agent] == 0 {
+		delete(t.byAgent, agent)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -22,10 +21,6 @@ import (
 	"github.com/argomesh/argomesh/test/kit"
 	"github.com/argomesh/argomesh/test/kit/spiffekit"
 )
-
-// patience is how long a test waits for something that comes soon when all is
-// well.
-const patience = 30 * time.Second
 
 var (
 	hubDomain   = spiffeid.RequireTrustDomainFromString("hub.test")

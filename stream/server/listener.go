@@ -22,9 +22,9 @@ const (
 	// refusalGrace is how long a connection outlasts the refusal of its call, so that the
 	// status gets through.
 	refusalGrace = time.Second
-	// settling is how long a connection may take to have a call admitted before another
+	// strangerGrace is how long a connection may take to have a call admitted before another
 	// may take its place.
-	settling = time.Second
+	strangerGrace = time.Second
 )
 
 // room is what the connections of one listener may take.
@@ -74,19 +74,19 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &connection{Conn: raw, listener: l, address: addressOf(raw.RemoteAddr()), calls: map[identity.AgentName]int{},
-		left: map[identity.AgentName]func(){}}
+		onLeave: map[identity.AgentName]func(){}}
 	if of, ok := raw.(*methodConn); ok {
 		c.method = of.method
 		c.shared = of.method.Credentials.Info().SecurityProtocol == plaintext
 	}
 	for {
-		taken, again, wait := l.register(c)
-		if taken {
+		registered, changed, wait := l.register(c)
+		if registered {
 			return c, nil
 		}
 		due := time.NewTimer(wait)
 		select {
-		case <-again:
+		case <-changed:
 		case <-due.C:
 		case <-l.done:
 			due.Stop()
@@ -102,7 +102,7 @@ const plaintext = "insecure"
 
 // register makes c one of the open connections, if there is room or some can be made. If not,
 // it returns what to wait for.
-func (l *listener) register(c *connection) (taken bool, again <-chan struct{}, wait time.Duration) {
+func (l *listener) register(c *connection) (registered bool, changed <-chan struct{}, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(l.open) >= l.room.all || !c.shared && l.strangers.Len() >= l.room.strangers {
@@ -113,7 +113,7 @@ func (l *listener) register(c *connection) (taken bool, again <-chan struct{}, w
 		l.end(victim, endedCrowded)
 	}
 	l.open[c] = struct{}{}
-	l.estrange(c)
+	l.addStranger(c)
 	return true, nil, 0
 }
 
@@ -139,29 +139,29 @@ func (l *listener) victim() (*connection, time.Duration) {
 	if most == nil {
 		return nil, time.Hour // all have admitted calls: until one ends
 	}
-	return most, time.Until(most.since.Add(settling))
+	return most, time.Until(most.since.Add(strangerGrace))
 }
 
-// estrange puts c among those without an admitted call. l.mu is held.
-func (l *listener) estrange(c *connection) {
-	if c.shared || c.gone {
+// addStranger puts c among those without an admitted call. l.mu is held.
+func (l *listener) addStranger(c *connection) {
+	if c.shared || c.closing {
 		return
 	}
 	c.since = time.Now()
-	place := l.strangers.PushBack(c)
-	c.strangerElement, c.refused = place, false
+	element := l.strangers.PushBack(c)
+	c.strangerElement, c.refused = element, false
 	l.metrics.strangers.Inc()
 	c.due = time.AfterFunc(l.room.strangerTimeout, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if c.strangerElement == place { // and was not admitted in between
+		if c.strangerElement == element { // and was not admitted in between
 			l.overdue(c)
 		}
 	})
 }
 
-// admit takes c from those without an admitted call. l.mu is held.
-func (l *listener) admit(c *connection) {
+// removeStranger takes c from those without an admitted call. l.mu is held.
+func (l *listener) removeStranger(c *connection) {
 	if c.strangerElement == nil {
 		return
 	}
@@ -186,25 +186,25 @@ func (l *listener) overdue(c *connection) {
 }
 
 // end closes c. l.mu is held.
-func (l *listener) end(c *connection, why string) {
+func (l *listener) end(c *connection, reason string) {
 	l.forget(c)
-	l.metrics.ended.WithLabelValues(why).Inc()
+	l.metrics.ended.WithLabelValues(reason).Inc()
 	go func() { _ = c.Conn.Close() }() // it may block, and nothing is lost with the connection
 }
 
 // forget counts c no more. l.mu is held.
 func (l *listener) forget(c *connection) {
-	if c.gone {
+	if c.closing {
 		return
 	}
-	c.gone = true
-	l.admit(c)
+	c.closing = true
+	l.removeStranger(c)
 	delete(l.open, c)
 	l.signal()
 }
 
 func (l *listener) signal() {
-	l.changed.Tell()
+	l.changed.Notify()
 }
 
 // cut closes all connections that are open.
@@ -232,9 +232,9 @@ type connection struct {
 	due             *time.Timer                   // ends it
 	deciding        int                           // calls that are neither admitted nor over
 	calls           map[identity.AgentName]int    // calls that are admitted and open, by agent
-	left            map[identity.AgentName]func() // called with the last of an agent's
+	onLeave         map[identity.AgentName]func() // called with the last of an agent's
 	refused         bool                          // a call was, while it has no admitted one
-	gone            bool                          // closed, or about to be
+	closing         bool                          // closed, or about to be
 }
 
 // Close implements net.Conn.

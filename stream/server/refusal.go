@@ -18,7 +18,7 @@ type RefusalReason string
 // The reasons of a Refusal.
 const (
 	// RefusedID: no Agent admits the SPIFFE ID now.
-	RefusedID RefusalReason = "id"
+	RefusedID RefusalReason = "SPIFFE ID"
 	// RefusedName and RefusedMode: the agent is configured otherwise than registered.
 	RefusedName RefusalReason = "name"
 	RefusedMode RefusalReason = "mode"

@@ -111,7 +111,7 @@ type Server struct {
 	connections *tally // on which an agent has calls
 	streams     *tally // of the sync service
 	signatures  *signatures
-	arrivals    *call.Pace // of the sync service
+	arrivals    *call.AgentLimiter // of the sync service
 }
 
 // New checks cfg and starts nothing.
@@ -131,16 +131,16 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, metrics: m, connections: newTally(cfg.MaxAgentConnections), streams: newTally(maxAgentStreams),
-		signatures: newSignatures(), arrivals: call.NewPace(arrivalsPerSecond, arrivalsAtOnce),
+		signatures: newSignatures(), arrivals: call.NewAgentLimiter(arrivalsPerSecond, arrivalsAtOnce),
 	}
 	s.fallback = Method{Name: identity.MethodX509, Credentials: cfg.Credentials, Authenticate: cfg.Authenticate}
-	s.admission, err = call.NewGate(call.GateConfig{
+	s.admission, err = call.NewAdmission(call.AdmissionConfig{
 		Method:       func(ctx context.Context) string { return s.method(ctx).Name },
 		Authenticate: func(ctx context.Context) (identity.Peer, error) { return s.method(ctx).Authenticate(ctx) },
 		Open:         s.open,
 		Prove:        s.prove, Withdrawn: cfg.Withdrawn, Updated: cfg.Updated,
-		Registry: cfg.Registry, Patience: cfg.HandshakeTimeout, Grace: cfg.Grace, Quota: cfg.Quota, Metrics: cfg.Metrics,
-		Log: cfg.Log,
+		Registry: cfg.Registry, HelloTimeout: cfg.HandshakeTimeout, Grace: cfg.Grace, Quota: cfg.Quota,
+		Metrics: cfg.Metrics, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("stream server: %w", err)
@@ -234,7 +234,7 @@ func (s *Server) Connect(g grpc.BidiStreamingServer[streampb.Frame, streampb.Fra
 	if err != nil {
 		return err
 	}
-	if !s.arrivals.Take(agent.Name, time.Now()) {
+	if !s.arrivals.Allow(agent.Name, time.Now()) {
 		return s.admission.Refuse(log, "busy", fmt.Errorf("it reconnects too often: %w", call.ErrBusy))
 	}
 	release, err := s.admission.Open(caller)

@@ -334,7 +334,7 @@ func TestGarbageIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			h.log.WaitAfter(t, before, "message", "handshake refused", "reason", tt.reason)
-			if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			if err := c.SetReadDeadline(time.Now().Add(kit.Patience)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := io.ReadAll(c); errors.Is(err, context.DeadlineExceeded) || isTimeout(err) {
@@ -597,7 +597,7 @@ func TestShutdownIsBounded(t *testing.T) {
 	defer func() { _ = silent.Close() }()
 	select {
 	case <-blocked:
-	case <-time.After(patience):
+	case <-time.After(kit.Patience):
 		t.Fatal("a peer that reads nothing does not block Send")
 	}
 	began := time.Now()

@@ -19,29 +19,29 @@ const (
 	// from a cache of the Workload API, and who signs there bounds this process and not
 	// the agent that asks.
 	tokensPerSecond = 10
-	// keptTokens is how many of its last proofs an agent has again without a signature:
+	// maxCachedTokens is how many of its last proofs an agent has again without a signature:
 	// each of its TCP connections has one nonce for all its calls.
-	keptTokens = 32
+	maxCachedTokens = 32
 	// tokenAge is for how long: a JWT-SVID outlives it.
 	tokenAge = 30 * time.Second
 )
 
 // signatures bounds what agents have signed, each for itself.
 type signatures struct {
-	mu    sync.Mutex // guards what follows
-	of    map[identity.AgentName]*signatory
-	swept time.Time
+	mu      sync.Mutex // guards what follows
+	byAgent map[identity.AgentName]*signatory
+	swept   time.Time
 }
 
 // signatory is one agent.
 type signatory struct {
 	bucket *rate.Limiter
 
-	mu   sync.Mutex // guards kept
-	kept []keptToken
+	mu     sync.Mutex // guards tokens
+	tokens []cachedToken
 }
 
-type keptToken struct {
+type cachedToken struct {
 	to    spiffeid.ID
 	nonce stream.Nonce
 	token string
@@ -49,11 +49,11 @@ type keptToken struct {
 }
 
 func newSignatures() *signatures {
-	return &signatures{of: map[identity.AgentName]*signatory{}}
+	return &signatures{byAgent: map[identity.AgentName]*signatory{}}
 }
 
 // token returns what sign does, which it returned of late for the same connection, or
-// waits where the agent has had its share. Who would wait beyond the end of ctx is refused.
+// waits where the agent has had as many as it may. Who would wait beyond the end of ctx is refused.
 func (s *signatures) token(
 	ctx context.Context, sign func(context.Context, spiffeid.ID, stream.Nonce) (string, error), to call.Caller,
 	nonce stream.Nonce,
@@ -69,41 +69,42 @@ func (s *signatures) token(
 	if err != nil {
 		return "", err
 	}
-	a.cache(keptToken{to.Peer.ID, nonce, token, time.Now()})
+	a.cache(cachedToken{to.Peer.ID, nonce, token, time.Now()})
 	return token, nil
 }
 
 func (s *signatures) agent(name identity.AgentName) *signatory {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a := s.of[name]; a != nil {
+	if a := s.byAgent[name]; a != nil {
 		return a
 	}
 	if time.Since(s.swept) >= tokenAge {
 		s.swept = time.Now()
-		for name, a := range s.of {
-			if a.rests() {
-				delete(s.of, name)
+		for name, a := range s.byAgent {
+			if a.isIdle() {
+				delete(s.byAgent, name)
 			}
 		}
 	}
 	a := &signatory{bucket: rate.NewLimiter(tokensPerSecond, tokensPerSecond)}
-	s.of[name] = a
+	s.byAgent[name] = a
 	return a
 }
 
-// rests reports whether nothing is lost when the agent is forgotten.
-func (a *signatory) rests() bool {
+// isIdle reports whether nothing is lost when the agent is forgotten.
+func (a *signatory) isIdle() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.bucket.Tokens() >= tokensPerSecond && (len(a.kept) == 0 || time.Since(a.kept[len(a.kept)-1].at) >= tokenAge)
+	return a.bucket.Tokens() >= tokensPerSecond &&
+		(len(a.tokens) == 0 || time.Since(a.tokens[len(a.tokens)-1].at) >= tokenAge)
 }
 
 // cached returns the newest token for a connection; empty when there is none of late.
 func (a *signatory) cached(to spiffeid.ID, nonce stream.Nonce) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, k := range a.kept {
+	for _, k := range a.tokens {
 		if k.to == to && k.nonce == nonce && time.Since(k.at) < tokenAge {
 			return k.token
 		}
@@ -111,11 +112,11 @@ func (a *signatory) cached(to spiffeid.ID, nonce stream.Nonce) string {
 	return ""
 }
 
-func (a *signatory) cache(k keptToken) {
+func (a *signatory) cache(k cachedToken) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.kept) == keptTokens {
-		a.kept = append(a.kept[:0], a.kept[1:]...)
+	if len(a.tokens) == maxCachedTokens {
+		a.tokens = append(a.tokens[:0], a.tokens[1:]...)
 	}
-	a.kept = append(a.kept, k)
+	a.tokens = append(a.tokens, k)
 }

@@ -44,7 +44,7 @@ func insist(t *testing.T, cc *grpc.ClientConn) {
 	for range cap(begun) {
 		select {
 		case <-begun:
-		case <-time.After(patience):
+		case <-time.After(kit.Patience):
 			t.Fatal("a stranger is not even refused")
 		}
 	}
@@ -183,7 +183,7 @@ func silent(t *testing.T, to, from string) net.Conn {
 // ended waits for the end of a connection, on which a server of TLS says nothing first.
 func ended(t *testing.T, c net.Conn) bool {
 	t.Helper()
-	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(kit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	_, err := c.Read(make([]byte, 1))

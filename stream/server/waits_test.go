@@ -34,7 +34,7 @@ func TestConnectionTellsThatItWaits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		free, err := room.Take(t.Context(), of, quota.Decoding, quota.PeerDecoding)
+		free, err := room.Acquire(t.Context(), of, quota.Decoding, quota.PeerDecoding)
 		if err != nil {
 			t.Fatal(err)
 		}

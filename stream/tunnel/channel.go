@@ -68,12 +68,12 @@ type channel struct {
 
 // received is what has come.
 type received struct {
-	data  [][]byte
-	size  int   // bytes of data
-	grant int   // bytes the peer may still send
-	taken int   // bytes read and not yet credited
-	end   error // what a read returns after data; nil: more may come
-	fin   bool  // the peer sends no more
+	data       [][]byte
+	size       int   // bytes of data
+	grant      int   // bytes the peer may still send
+	uncredited int   // bytes read and not yet credited
+	end        error // what a read returns after data; nil: more may come
+	fin        bool  // the peer sends no more
 }
 
 // unsent is what is to be sent.
@@ -90,9 +90,9 @@ type unsent struct {
 	closeReason Reason // of bye
 }
 
-// effects are what follows from calls for others, until they are taken.
+// effects are what follows from calls for others, until follow has done it.
 type effects struct {
-	readers, writers bool // who waits is to look again
+	readers, writers bool // who waits is to check again
 	answered         bool // stageOpening has ended
 	closed           bool // our end was closed
 	done             bool // the stream is of no more use at this end
@@ -109,9 +109,9 @@ func (c *channel) receive(ch chunk) (ask bool, err error) {
 	switch ch.kind {
 	case kindHeartbeat:
 	case kindOpened:
-		return false, c.takeOpened(ch)
+		return false, c.receiveOpened(ch)
 	case kindData:
-		return false, c.takeData(ch.data)
+		return false, c.receiveData(ch.data)
 	case kindCredit:
 		if c.stage != stageOpen || c.peer {
 			return false, outOfOrder("credit")
@@ -127,11 +127,11 @@ func (c *channel) receive(ch chunk) (ask bool, err error) {
 		c.in.fin = true
 		c.endReads(io.EOF)
 	case kindClose:
-		return false, c.takeClose(ch)
+		return false, c.receiveClose(ch)
 	case kindHello:
 		return false, outOfOrder("hello")
 	case kindOpen:
-		return c.takeOpen(ch)
+		return c.receiveOpen(ch)
 	}
 	return false, nil
 }
@@ -140,7 +140,7 @@ func outOfOrder(what string) error {
 	return fmt.Errorf("%s at this moment: %w", what, stream.ViolationOrder.Err())
 }
 
-func (c *channel) takeOpen(ch chunk) (ask bool, err error) {
+func (c *channel) receiveOpen(ch chunk) (ask bool, err error) {
 	switch {
 	case c.side == stream.Hub:
 		return false, fmt.Errorf("open from an agent: %w", stream.ViolationDirection.Err())
@@ -151,7 +151,7 @@ func (c *channel) takeOpen(ch chunk) (ask bool, err error) {
 	return !c.local, nil // it may have crossed our close, and will be dialled again
 }
 
-func (c *channel) takeOpened(ch chunk) error {
+func (c *channel) receiveOpened(ch chunk) error {
 	switch {
 	case c.side == stream.Spoke:
 		return fmt.Errorf("opened from a principal: %w", stream.ViolationDirection.Err())
@@ -166,7 +166,7 @@ func (c *channel) takeOpened(ch chunk) error {
 	return nil
 }
 
-func (c *channel) takeData(data []byte) error {
+func (c *channel) receiveData(data []byte) error {
 	if c.stage != stageOpen || c.in.fin || c.peer {
 		return outOfOrder("data")
 	}
@@ -186,7 +186,7 @@ func (c *channel) takeData(data []byte) error {
 	return nil
 }
 
-func (c *channel) takeClose(ch chunk) error {
+func (c *channel) receiveClose(ch chunk) error {
 	if c.peer {
 		return outOfOrder("close")
 	}
@@ -197,7 +197,7 @@ func (c *channel) takeClose(ch chunk) error {
 	case c.stage == stageOpen:
 		c.endReads(io.EOF)
 	default:
-		c.endReads(ErrRetired)
+		c.endReads(ErrIdleClosed)
 		c.pendingEffects.done = true
 	}
 	c.out.data = nil // no one reads it
@@ -310,7 +310,7 @@ func (c *channel) shut() {
 		return
 	}
 	c.local = true
-	c.in.data, c.in.size, c.in.taken = nil, 0, 0
+	c.in.data, c.in.size, c.in.uncredited = nil, 0, 0
 	if c.out.closeState == notDue {
 		c.out.closeState = due
 	}
@@ -368,10 +368,10 @@ func (c *channel) consume(b []byte) (n int) {
 		}
 	}
 	in.size -= n
-	if in.taken += n; in.taken >= creditStep && !in.fin && !c.peer && c.out.closeState == notDue {
-		c.out.credit += in.taken
-		in.grant += in.taken
-		in.taken = 0
+	if in.uncredited += n; in.uncredited >= creditStep && !in.fin && !c.peer && c.out.closeState == notDue {
+		c.out.credit += in.uncredited
+		in.grant += in.uncredited
+		in.uncredited = 0
 	}
 	return n
 }
@@ -449,8 +449,8 @@ func (c *channel) next() chunk {
 	return chunk{kind: kindClose, reason: out.closeReason}
 }
 
-// saidBye notes that our close was sent.
-func (c *channel) saidBye() {
+// closeSent records that our close was sent.
+func (c *channel) closeSent() {
 	c.out.closeState = sent
 	c.finishIfClosed()
 }

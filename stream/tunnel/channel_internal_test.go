@@ -30,7 +30,7 @@ func (p *pipe) pass(from int) bool {
 		p.t.Fatal(err)
 	}
 	if next.kind == kindClose {
-		c.saidBye()
+		c.closeSent()
 	}
 	to := p.ends[1-from]
 	if to.finished {

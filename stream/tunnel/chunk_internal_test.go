@@ -236,7 +236,7 @@ func FuzzPeer(f *testing.F) {
 		}
 		over := make(chan struct{})
 		var c *Conn
-		c = NewConn(side, edge1(t), "id", Pace{Heartbeat: DefaultHeartbeat, Silence: DefaultSilence}, s, Hooks{
+		c = NewConn(side, edge1(t), "id", Timing{Heartbeat: DefaultHeartbeat, Silence: DefaultSilence}, s, Hooks{
 			Finished: func(error) { close(over) },
 			Asked: func(stream.Service, int) {
 				if use {
@@ -244,7 +244,7 @@ func FuzzPeer(f *testing.F) {
 				}
 			},
 		})
-		if hub && use && !c.Occupy(stream.Redis, 0, nil, nil) {
+		if hub && use && !c.Acquire(stream.Redis, 0, nil, nil) {
 			t.Fatal("a new stream cannot be occupied")
 		}
 		// Beside what is sent, as many times as any decoder may take of it, each chunk may

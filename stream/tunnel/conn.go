@@ -28,8 +28,8 @@ const (
 	DefaultSilence   = 25 * time.Second
 )
 
-// Pace is the times of a connection.
-type Pace struct {
+// Timing is the times of a connection.
+type Timing struct {
 	Heartbeat time.Duration // between two of ours
 	Silence   time.Duration // after which the peer is gone, or has not answered a close
 }
@@ -40,7 +40,7 @@ type Pace struct {
 type Conn struct {
 	Agent  identity.AgentName
 	ID     string // in both logs
-	timing Pace
+	timing Timing
 	wire   wire
 	hooks  Hooks
 
@@ -52,7 +52,7 @@ type Conn struct {
 	writable     sync.Cond
 	Answered     chan struct{} // closed when stageOpening ends
 	closed       chan struct{} // closed when our end is
-	lastReceived time.Time     // when the peer was last heard
+	lastReceived time.Time     // when something last came from the peer
 	sending      bool          // a goroutine is at it
 	bytes        counters
 	unread       int // bytes of hooks.Unread that are ours
@@ -61,8 +61,8 @@ type Conn struct {
 	timers       timers
 }
 
-// Hooks tell of a connection. Its clocks may call all but Asked and Spend as soon as there is
-// a connection.
+// Hooks are called about a connection. Its clocks may call all but Asked and Spend as soon as
+// there is a connection.
 type Hooks struct {
 	// Finished is called once, with mu held, when nothing more is sent or received:
 	// with nil when both sides closed in good order.
@@ -70,9 +70,9 @@ type Hooks struct {
 	// Asked is called at the spoke when the stream was taken, by Receive, without mu held.
 	// Nil at the hub.
 	Asked func(stream.Service, int)
-	// Spent is called, perhaps again, with mu held, when the connection is of no more
+	// Done is called, perhaps again, with mu held, when the connection is of no more
 	// use at this end. Nil at the hub.
-	Spent func()
+	Done func()
 	// Spend is called by Receive for each chunk that comes. Nil at the spoke.
 	Spend func()
 	// Unread counts bytes more, or less, that have come and are not read, and reports whether as
@@ -105,7 +105,7 @@ func (t *timers) stop() {
 }
 
 // NewConn returns a spare stream. Its clocks run; Receive must be called.
-func NewConn(side stream.Side, agent identity.AgentName, id string, p Pace, w wire, h Hooks) *Conn {
+func NewConn(side stream.Side, agent identity.AgentName, id string, p Timing, w wire, h Hooks) *Conn {
 	c := &Conn{
 		Agent: agent, ID: id, timing: p, wire: w, hooks: h, ch: newChannel(side, agent, id),
 		lastReceived: time.Now(),
@@ -115,7 +115,7 @@ func NewConn(side stream.Side, agent identity.AgentName, id string, p Pace, w wi
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.timers.beat = time.AfterFunc(rand.N(p.Heartbeat)+1, c.tick) // not all of an agent at once
-	c.timers.silent = time.AfterFunc(p.Silence, c.listen)
+	c.timers.silent = time.AfterFunc(p.Silence, c.checkSilence)
 	return c
 }
 
@@ -150,8 +150,8 @@ func (c *Conn) follow() {
 	if e.writers {
 		c.writable.Broadcast()
 	}
-	if e.done && c.hooks.Spent != nil {
-		c.hooks.Spent()
+	if e.done && c.hooks.Done != nil {
+		c.hooks.Done()
 	}
 	if e.finished {
 		c.hooks.Finished(c.ch.err)
@@ -183,8 +183,8 @@ func (c *Conn) tick() {
 	c.timers.beat.Reset(c.timing.Heartbeat)
 }
 
-// listen ends the stream when nothing came for too long.
-func (c *Conn) listen() {
+// checkSilence ends the stream when nothing came for too long.
+func (c *Conn) checkSilence() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ch.finished {
@@ -212,42 +212,42 @@ func (c *Conn) Failure() error {
 	return c.ch.err
 }
 
-// Greet sends a hello with our proof.
-func (c *Conn) Greet(p call.Proof) {
+// SendHello sends a hello with our proof.
+func (c *Conn) SendHello(p call.Proof) {
 	c.locked(func(ch *channel) {
 		ch.out.hello = &chunk{kind: kindHello,
 			Hello: Hello{Agent: ch.agent, Connection: ch.id, Nonce: p.Nonce, Proof: p.Token, ProveAgain: p.ProveAgain}}
 	})
 }
 
-// Occupy takes a spare stream for a dial, and reports whether it is one still.
+// Acquire takes a spare stream for a dial, and reports whether it is one still.
 // waiting is how many more dials wait.
-func (c *Conn) Occupy(service stream.Service, waiting int, in, out prometheus.Counter) (occupied bool) {
+func (c *Conn) Acquire(service stream.Service, waiting int, in, out prometheus.Counter) (acquired bool) {
 	c.locked(func(ch *channel) {
-		if occupied = ch.acquire(service, waiting); occupied {
+		if acquired = ch.acquire(service, waiting); acquired {
 			c.bytes = counters{in: in, out: out}
 		}
 	})
-	return occupied
+	return acquired
 }
 
-// Outcome is what became of an occupied stream, once it is answered.
+// Outcome is what became of an acquired stream, once it is answered.
 func (c *Conn) Outcome() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ch.refusal
 }
 
-// Retire closes a stream that is spare, and reports whether it did: one that the hub has
+// CloseIdle closes a stream that is spare, and reports whether it did: one that the hub has
 // opened goes on.
-func (c *Conn) Retire() (retired bool) {
-	c.locked(func(ch *channel) { retired = ch.closeIdle() })
-	return retired
+func (c *Conn) CloseIdle() (closed bool) {
+	c.locked(func(ch *channel) { closed = ch.closeIdle() })
+	return closed
 }
 
-// Abandon closes the spoke's end for a reason. A hub that waits for the answer is
+// CloseWith closes the spoke's end for a reason. A hub that waits for the answer is
 // refused, and reads fail there else.
-func (c *Conn) Abandon(r Reason) { c.locked(func(ch *channel) { ch.closeWith(r) }) }
+func (c *Conn) CloseWith(r Reason) { c.locked(func(ch *channel) { ch.closeWith(r) }) }
 
 // Serving is the service the stream was taken for; zero while it is spare.
 func (c *Conn) Serving() stream.Service {

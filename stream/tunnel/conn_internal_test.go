@@ -50,7 +50,7 @@ func ends(t *testing.T) (hub, spoke *Conn, cut func()) {
 	end := func(side stream.Side, out, in chan *streampb.Chunk) *Conn {
 		l := &line{out: out, in: in, cut: gone, ended: make(chan struct{})}
 		var c *Conn
-		c = NewConn(side, edge1(t), "id", Pace{Heartbeat: DefaultHeartbeat, Silence: DefaultSilence}, l, Hooks{
+		c = NewConn(side, edge1(t), "id", Timing{Heartbeat: DefaultHeartbeat, Silence: DefaultSilence}, l, Hooks{
 			Finished: func(error) { close(l.ended) },
 			Asked:    func(stream.Service, int) { go func() { _, _ = c.Read(nil) }() },
 		})
@@ -63,7 +63,7 @@ func ends(t *testing.T) (hub, spoke *Conn, cut func()) {
 // open takes a stream.
 func open(t *testing.T, hub *Conn) {
 	t.Helper()
-	if !hub.Occupy(stream.Redis, 0, nil, nil) {
+	if !hub.Acquire(stream.Redis, 0, nil, nil) {
 		t.Fatal("a spare stream cannot be occupied")
 	}
 	<-hub.Answered
@@ -145,7 +145,7 @@ func TestCloseDoesNotWaitForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{end: make(chan struct{})}
 		over := make(chan struct{})
-		c := NewConn(stream.Hub, edge1(t), "id", Pace{Heartbeat: time.Hour, Silence: DefaultSilence}, s, Hooks{Finished: func(error) { close(over) }})
+		c := NewConn(stream.Hub, edge1(t), "id", Timing{Heartbeat: time.Hour, Silence: DefaultSilence}, s, Hooks{Finished: func(error) { close(over) }})
 		_ = c.Close()
 		began := time.Now()
 		<-over
@@ -165,8 +165,8 @@ func TestSmallDataIsJoined(t *testing.T) {
 	for range window {
 		s.chunks = append(s.chunks, &streampb.Chunk{Body: &streampb.Chunk_Data{Data: []byte("x")}})
 	}
-	c := NewConn(stream.Hub, edge1(t), "id", Pace{Heartbeat: time.Hour, Silence: time.Hour}, s, Hooks{Finished: func(error) {}})
-	c.Occupy(stream.Redis, 0, nil, nil)
+	c := NewConn(stream.Hub, edge1(t), "id", Timing{Heartbeat: time.Hour, Silence: time.Hour}, s, Hooks{Finished: func(error) {}})
+	c.Acquire(stream.Redis, 0, nil, nil)
 	c.Receive()
 	held := 0
 	for _, b := range c.ch.in.data {
@@ -225,10 +225,10 @@ func TestViolations(t *testing.T) {
 			for _, c := range tt.chunks {
 				s.chunks = append(s.chunks, c.wire())
 			}
-			c := NewConn(tt.side, edge1(t), "id", Pace{Heartbeat: time.Hour, Silence: time.Hour}, s,
+			c := NewConn(tt.side, edge1(t), "id", Timing{Heartbeat: time.Hour, Silence: time.Hour}, s,
 				Hooks{Finished: func(error) {}, Asked: func(stream.Service, int) {}})
 			if tt.taken {
-				c.Occupy(stream.Redis, 0, nil, nil)
+				c.Acquire(stream.Redis, 0, nil, nil)
 			}
 			c.Receive()
 			if got := stream.ViolationOf(c.Failure()); got != tt.want {
@@ -247,7 +247,7 @@ func TestChunksCountAtTheProcessors(t *testing.T) {
 	}
 	over := make(chan struct{})
 	spent := 0
-	c := NewConn(stream.Hub, edge1(t), "id", Pace{Heartbeat: time.Hour, Silence: time.Hour}, s,
+	c := NewConn(stream.Hub, edge1(t), "id", Timing{Heartbeat: time.Hour, Silence: time.Hour}, s,
 		Hooks{Finished: func(error) { close(over) }, Spend: func() { spent++ }})
 	close(s.end)
 	c.Receive()

@@ -250,7 +250,7 @@ func TestBoundsAtTheHub(t *testing.T) {
 			if _, err := h.dialer.Dial(kit.Context(t), kit.Agent(t, "edge-1"), stream.Redis); !errors.Is(err, tunnel.ErrNoSpare) {
 				t.Errorf("Dial() beyond the bound = %v, want %v", err, tunnel.ErrNoSpare)
 			}
-			s.log.Wait(t, "message", "the principal takes no more streams of the tunnel")
+			s.log.Wait(t, "message", "the principal accepts no more streams of the tunnel")
 			h.spoke("edge-2", only(stream.Redis, echo), nil)
 			exchange(t, h.dial("edge-2", stream.Redis), "mine")
 			for _, c := range conns {
@@ -435,7 +435,7 @@ func TestEndIsNeverSilent(t *testing.T) {
 		return h, s, way, c, spokeEnd
 	}
 	lost := func(t *testing.T, c net.Conn, kind error) {
-		if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		if err := c.SetReadDeadline(time.Now().Add(kit.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := io.Copy(io.Discard, c)

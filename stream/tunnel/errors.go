@@ -27,13 +27,13 @@ var (
 
 // Errors of one connection, which callers have no need to tell apart.
 var (
-	// errGone: what is written can no longer be read, by a peer whose own words came to
-	// their end. Over TCP it is the same error.
+	// errGone: what is written can no longer be read, by a peer that has ended its own
+	// direction. Over TCP it is the same error.
 	errGone = fmt.Errorf("the other end has closed the connection: %w", syscall.EPIPE)
 	// errFinished: a write after CloseWrite.
 	errFinished = errors.New("write after the end was written")
-	// ErrRetired: the stream ended before it was opened.
-	ErrRetired = errors.New("the stream ended before it was used")
+	// ErrIdleClosed: the stream ended before it was opened.
+	ErrIdleClosed = errors.New("the stream ended before it was used")
 	// errOverrun: of all streams of the agent more waits to be read than may.
 	errOverrun = fmt.Errorf("too much of what the agent sent waits to be read: %w", stream.ErrUnavailable)
 	// errLinger: the peer did not answer to the end.

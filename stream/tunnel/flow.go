@@ -73,7 +73,7 @@ func (c *Conn) flush() {
 			return // the goroutine that receives has the reason
 		}
 		if next.kind == kindClose {
-			c.ch.saidBye()
+			c.ch.closeSent()
 			if c.follow(); !c.ch.finished {
 				c.timers.linger = time.AfterFunc(c.timing.Silence, func() { c.End(errLinger) })
 			}
@@ -87,7 +87,7 @@ func (c *Conn) flush() {
 // It may be used by several goroutines at once.
 type Unread struct {
 	most     int64
-	held     atomic.Int64
+	used     atomic.Int64
 	common   *Common // nil where there is one peer
 	bytes    prometheus.Gauge
 	overruns prometheus.Counter
@@ -97,7 +97,7 @@ type Unread struct {
 // whatever the others have. It may be used by several goroutines at once.
 type Common struct {
 	most, free int64
-	held       atomic.Int64
+	used       atomic.Int64
 }
 
 // NewCommon returns a bound of most bytes, beside the free ones of each peer.
@@ -107,10 +107,10 @@ func NewCommon(most, free int64) *Common { return &Common{most: most, free: free
 func (u *Unread) Add(bytes int) bool {
 	n := int64(bytes)
 	u.bytes.Add(float64(n))
-	own := u.held.Add(n)
+	own := u.used.Add(n)
 	within := own <= u.most
 	if u.common != nil {
-		all := u.common.held.Add(n)
+		all := u.common.used.Add(n)
 		within = within && (own <= u.common.free || all <= u.common.most)
 	}
 	if within || n < 0 {

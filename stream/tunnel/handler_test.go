@@ -25,7 +25,7 @@ import (
 func website(t testing.TB, mux http.Handler) tunnel.Handler {
 	t.Helper()
 	l := tunnel.NewListener()
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: patience}
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: kit.Patience}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -46,7 +46,7 @@ func (h *hub) browser(agent string) *http.Client {
 		return h.dialer.Dial(ctx, kit.Agent(h.t, agent), stream.Kubernetes)
 	}}
 	h.t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: patience}
+	return &http.Client{Transport: transport, Timeout: kit.Patience}
 }
 
 // An HTTP server in the agent's process serves the hub: ordinary requests over

@@ -31,10 +31,6 @@ import (
 	"github.com/argomesh/argomesh/test/loopback"
 )
 
-// patience is how long a test waits for something that comes soon when all is
-// well.
-const patience = 30 * time.Second
-
 var (
 	domain      = spiffeid.RequireTrustDomainFromString("hub.test")
 	principalID = spiffeid.RequireFromString("spiffe://hub.test/principal")
@@ -213,7 +209,7 @@ func echo(_ context.Context, conn net.Conn) error {
 // exchange writes text and expects it back from an echo.
 func exchange(t testing.TB, c net.Conn, text string) {
 	t.Helper()
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(kit.Patience)); err != nil {
 		t.Fatalf("SetDeadline() = %v", err)
 	}
 	if _, err := io.WriteString(c, text); err != nil {
@@ -272,7 +268,7 @@ func leavesNothing(t testing.TB) {
 	t.Helper()
 	goroutines, descriptors := resources()
 	t.Cleanup(func() {
-		deadline := time.Now().Add(patience)
+		deadline := time.Now().Add(kit.Patience)
 		for {
 			g, d := resources()
 			if g <= goroutines && d <= descriptors {

@@ -90,7 +90,7 @@ func TestUnreadOfAnAgentIsBound(t *testing.T) {
 
 func write(t *testing.T, c net.Conn, b []byte) {
 	t.Helper()
-	if err := c.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetWriteDeadline(time.Now().Add(kit.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Write(b); err != nil {

@@ -54,7 +54,7 @@ func ReceiveInto(ctx context.Context, call interface{ RecvMsg(m any) error }, m 
 	defer u.data.Free()
 	defer q.Compute(m.Peer).End() // before the room, so that no one waits with it
 	if u.data.Len() > stream.MaxSmallBytes {
-		release, err := q.Take(ctx, m.Peer, quota.Decoding, decodingBytes)
+		release, err := q.Acquire(ctx, m.Peer, quota.Decoding, decodingBytes)
 		if err != nil {
 			return err
 		}

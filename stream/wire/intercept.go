@@ -110,7 +110,7 @@ func (r *reader) room(ctx context.Context, m *Message, use quota.Use, n int64) (
 		m.Waits.Store(true)
 		defer m.Waits.Store(false)
 	}
-	return r.quota.Take(ctx, m.Peer, use, n)
+	return r.quota.Acquire(ctx, m.Peer, use, n)
 }
 
 func (r *reader) compressor() encoding.Compressor {

@@ -196,7 +196,7 @@ func TestReceiveWaitsForRoom(t *testing.T) {
 			"another long one, no end": {message(long, 0), "", quota.Arriving, false},
 		} {
 			r, below := newReader(t, tt.raw, tt.coding)
-			release, err := r.quota.Take(t.Context(), edge(t), tt.full, quota.PeerWorking)
+			release, err := r.quota.Acquire(t.Context(), edge(t), tt.full, quota.PeerWorking)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -275,7 +275,7 @@ func FuzzReceive(f *testing.F) {
 				t.Errorf("an error of no kind: %v", err)
 			}
 		}
-		release, err := q.Take(t.Context(), identity.AgentName{}, quota.Decoding, quota.PeerDecoding)
+		release, err := q.Acquire(t.Context(), identity.AgentName{}, quota.Decoding, quota.PeerDecoding)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/dynamic"
+
+	"github.com/argomesh/argomesh/test/bench/report"
 )
 
 const (
@@ -20,7 +22,7 @@ const (
 )
 
 // runAgentctl measures how long a person waits for commands of agentctl, in which Helm is linked.
-func runAgentctl(ctx context.Context, b *bench, s *Scenario) (err error) {
+func runAgentctl(ctx context.Context, b *bench, s *report.Scenario) (err error) {
 	s.Setup = fmt.Sprintf("Real kube-apiserver and etcd for the hub, our principal, %d Agents that are not connected. "+
 		"Each command is a new process, %d times one after the other.", agentctlAgents, agentctlRuns)
 	w, err := startBenchEnv(ctx, b, false)
@@ -58,8 +60,8 @@ func runAgentctl(ctx context.Context, b *bench, s *Scenario) (err error) {
 			}
 		}
 		name := "agentctl " + strings.Join(c.args, " ")
-		s.target(name+", p50", milliseconds(median(took)), "ms", atMost(c.most))
-		s.note(name+", p99", milliseconds(quantile(took, 0.99)), "ms")
+		s.Target(name+", p50", report.Milliseconds(report.Median(took)), "ms", report.AtMost(c.most))
+		s.Note(name+", p99", report.Milliseconds(report.Quantile(took, 0.99)), "ms")
 	}
 	return nil
 }

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
+
+	"github.com/argomesh/argomesh/test/bench/report"
 )
 
 // callers call one after the other, each by itself.
@@ -108,13 +110,13 @@ func compare(ctx context.Context, rounds int, d time.Duration, direct, proxied c
 // more is by how much a quantile of the proxied answers is beyond the direct ones', in
 // milliseconds.
 func (c compared) more(q float64) float64 {
-	return milliseconds(quantile(c.proxied.took, q)) - milliseconds(quantile(c.direct.took, q))
+	return report.Milliseconds(report.Quantile(c.proxied.took, q)) - report.Milliseconds(report.Quantile(c.direct.took, q))
 }
 
 // remark says what more is made of.
 func (c compared) remark(q float64) string {
-	return fmt.Sprintf("%s, direct %s; %s and %s calls", quantity(milliseconds(quantile(c.proxied.took, q)), "ms"),
-		quantity(milliseconds(quantile(c.direct.took, q)), "ms"), quantity(float64(len(c.proxied.took)), ""), quantity(float64(len(c.direct.took)), ""))
+	return fmt.Sprintf("%s, direct %s; %s and %s calls", report.Quantity(report.Milliseconds(report.Quantile(c.proxied.took, q)), "ms"),
+		report.Quantity(report.Milliseconds(report.Quantile(c.direct.took, q)), "ms"), report.Quantity(float64(len(c.proxied.took)), ""), report.Quantity(float64(len(c.direct.took)), ""))
 }
 
 // caller calls one API server as Argo CD does, with client-go's transport.

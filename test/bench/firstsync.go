@@ -18,7 +18,9 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/test/bench/report"
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 const (
@@ -51,21 +53,21 @@ const maxFleet = 9999
 
 // fleetBy measures how the first sync of many agents grows with their number, in one of
 // the mappings, and what it costs when none of them continues the hub's history.
-func fleetBy(by mappedBy) func(context.Context, *bench, *Scenario) error {
-	return func(ctx context.Context, b *bench, s *Scenario) error { return growFleet(ctx, b, s, by) }
+func fleetBy(by mappedBy) func(context.Context, *bench, *report.Scenario) error {
+	return func(ctx context.Context, b *bench, s *report.Scenario) error { return growFleet(ctx, b, s, by) }
 }
 
 // fleetEnv is a hub to which agents and their Applications are added.
 type fleetEnv struct {
 	*benchEnv
 	b      *bench
-	s      *Scenario
+	s      *report.Scenario
 	client dynamic.Interface
 	ca     authority
 	agents []string // those there are
 }
 
-func growFleet(ctx context.Context, b *bench, s *Scenario, by mappedBy) (err error) {
+func growFleet(ctx context.Context, b *bench, s *report.Scenario, by mappedBy) (err error) {
 	s.Setup = fmt.Sprintf("Real kube-apiserver and etcd for the hub, our principal, %d small Applications of about 1 KiB for each of %s agents, which are the real stream "+
 		"client and mirror over stores in memory that only keep bytes, with an SVID and a TLS connection each, in one process with the load. Before each first sync the principal "+
 		"is killed and started, and the agents have empty stores. The principal has the limits of a large hub. Statuses are left out: what limits those is the hub's API server, see T2. "+
@@ -99,27 +101,27 @@ func growFleet(ctx context.Context, b *bench, s *Scenario, by mappedBy) (err err
 		}
 		s.FirstSyncs = append(s.FirstSyncs, one)
 	}
-	s.grown()
+	grown(s)
 	return f.breakAll(ctx)
 }
 
 // grown tells how the first syncs grew from the smallest fleet to the largest.
-func (s *Scenario) grown() {
+func grown(s *report.Scenario) {
 	first, last := s.FirstSyncs[0], s.FirstSyncs[len(s.FirstSyncs)-1]
 	if first.Agents == last.Agents {
 		return
 	}
 	than := fmt.Sprintf("with %d agents, of that with %d", last.Agents, first.Agents)
-	s.target("CPU of the principal for one Application "+than, 100*last.CPU/first.CPU, "%", atMost(fleetGrowth))
-	s.target("memory of the principal for one Application "+than, 100*(last.MemoryMiB/float64(last.Applications))/(first.MemoryMiB/float64(first.Applications)), "%", atMost(fleetGrowth))
-	s.note("memory of the principal for each Application more", 1024*(last.MemoryMiB-first.MemoryMiB)/float64(last.Applications-first.Applications), "KiB",
+	s.Target("CPU of the principal for one Application "+than, 100*last.CPU/first.CPU, "%", report.AtMost(fleetGrowth))
+	s.Target("memory of the principal for one Application "+than, 100*(last.MemoryMiB/float64(last.Applications))/(first.MemoryMiB/float64(first.Applications)), "%", report.AtMost(fleetGrowth))
+	s.Note("memory of the principal for each Application more", 1024*(last.MemoryMiB-first.MemoryMiB)/float64(last.Applications-first.Applications), "KiB",
 		fmt.Sprintf("from %d to %d agents", first.Agents, last.Agents))
-	s.note("first sync: time grows with the number of Applications to the power of", exponent(first, last, func(f FirstSync) float64 { return f.Seconds }), "", "1 is proportional")
-	s.note("first sync: CPU of the principal to the power of", exponent(first, last, func(f FirstSync) float64 { return f.CPU * float64(f.Applications) }), "", "1 is proportional")
+	s.Note("first sync: time grows with the number of Applications to the power of", exponent(first, last, func(f report.FirstSync) float64 { return f.Seconds }), "", "1 is proportional")
+	s.Note("first sync: CPU of the principal to the power of", exponent(first, last, func(f report.FirstSync) float64 { return f.CPU * float64(f.Applications) }), "", "1 is proportional")
 }
 
 // exponent is that of the power of the number of Applications with which what grows.
-func exponent(first, last FirstSync, what func(FirstSync) float64) float64 {
+func exponent(first, last report.FirstSync, what func(report.FirstSync) float64) float64 {
 	return math.Log(what(last)/what(first)) / math.Log(float64(last.Applications)/float64(first.Applications))
 }
 
@@ -142,7 +144,7 @@ func (f *fleetEnv) name(agent string, n int) (name, namespace string) {
 
 // what begins the name of a result.
 func (f *fleetEnv) what() string {
-	return fmt.Sprintf("%d agents, %s Applications", len(f.agents), thousands(len(f.agents)*fleetApps))
+	return fmt.Sprintf("%d agents, %s Applications", len(f.agents), report.Thousands(len(f.agents)*fleetApps))
 }
 
 // grow registers agents and makes their Applications, until there are so many. It ends
@@ -157,7 +159,7 @@ func (f *fleetEnv) grow(ctx context.Context, size int) error {
 	if err := f.principal.Kill(); err != nil { // it would have a part in what follows
 		return err
 	}
-	f.b.say("%s: creating %s of them", f.what(), thousands(len(added)*fleetApps))
+	f.b.say("%s: creating %s of them", f.what(), report.Thousands(len(added)*fleetApps))
 	var made atomic.Int64
 	return f.b.moving(ctx, f.what()+": created", len(added)*fleetApps, func() int { return int(made.Load()) }, func(ctx context.Context) error {
 		return each(ctx, added, func(ctx context.Context, agent string) error {
@@ -184,9 +186,9 @@ func (f *fleetEnv) grow(ctx context.Context, size int) error {
 
 // sync measures the start of the principal and the first sync of all agents, and looks
 // at both sides when nothing happens any more.
-func (f *fleetEnv) sync(ctx context.Context) (one FirstSync, err error) {
+func (f *fleetEnv) sync(ctx context.Context) (one report.FirstSync, err error) {
 	what := f.what()
-	one = FirstSync{Agents: len(f.agents), Applications: len(f.agents) * fleetApps}
+	one = report.FirstSync{Agents: len(f.agents), Applications: len(f.agents) * fleetApps}
 	if one.Load, err = loadAverage(); err != nil {
 		return one, err
 	}
@@ -195,7 +197,7 @@ func (f *fleetEnv) sync(ctx context.Context) (one FirstSync, err error) {
 		return one, err
 	}
 	f.b.say("%s: starting the principal", what)
-	if err := f.s.measure(ctx, what+": start", f.processes(), func() error {
+	if err := measurePhase(ctx, f.s, what+": start", f.processes(), func() error {
 		begun := time.Now()
 		err := f.principal.Start(ctx)
 		one.ReadySeconds = time.Since(begun).Seconds()
@@ -203,13 +205,13 @@ func (f *fleetEnv) sync(ctx context.Context) (one FirstSync, err error) {
 	}); err != nil {
 		return one, err
 	}
-	f.s.note(what+": start of the principal until it is ready", one.ReadySeconds, "s", fmt.Sprintf("load average %.1f", one.Load))
+	f.s.Note(what+": start of the principal until it is ready", one.ReadySeconds, "s", fmt.Sprintf("load average %.1f", one.Load))
 	started := f.usage("principal")
 	f.b.say("%s: first sync", what)
 	arrived, begun := crowd.expectAll(one.Applications, revision(1)), time.Now()
-	stop := background(ctx, crowd.run)
+	stop := kit.Start(ctx, crowd.run)
 	defer func() { err = errors.Join(err, stop()) }()
-	if err := f.s.measure(ctx, what+": first sync", f.processes(), func() error {
+	if err := measurePhase(ctx, f.s, what+": first sync", f.processes(), func() error {
 		return f.b.moving(ctx, what+": arrived", one.Applications, arrived.count, arrived.wait)
 	}); err != nil {
 		return one, err
@@ -217,16 +219,16 @@ func (f *fleetEnv) sync(ctx context.Context) (one FirstSync, err error) {
 	one.Seconds = time.Since(begun).Seconds()
 	synced := f.usage("principal")
 	one.CPU, one.MemoryMiB = synced.CPUSeconds/float64(one.Applications), max(started.PeakMiB, synced.PeakMiB)
-	f.s.note(what+": first sync", one.Seconds, "s", "from the first dial to the last Application on its spoke")
-	f.s.note(what+": the same, Applications", float64(one.Applications)/one.Seconds, "/s")
-	f.s.note(what+": the same, CPU of the principal for one Application", one.CPU*1e6, "µs")
-	f.s.note(what+": most memory of the principal", one.MemoryMiB, "MiB", fmt.Sprintf("%.1f KiB for one Application", one.MemoryMiB*1024/float64(one.Applications)))
+	f.s.Note(what+": first sync", one.Seconds, "s", "from the first dial to the last Application on its spoke")
+	f.s.Note(what+": the same, Applications", float64(one.Applications)/one.Seconds, "/s")
+	f.s.Note(what+": the same, CPU of the principal for one Application", one.CPU*1e6, "µs")
+	f.s.Note(what+": most memory of the principal", one.MemoryMiB, "MiB", fmt.Sprintf("%.1f KiB for one Application", one.MemoryMiB*1024/float64(one.Applications)))
 	f.b.say("%s: idle", what)
-	if err := f.s.measure(ctx, what+": idle", f.processes(), func() error { return idle(ctx, fleetIdle) }); err != nil {
+	if err := measurePhase(ctx, f.s, what+": idle", f.processes(), func() error { return idle(ctx, fleetIdle) }); err != nil {
 		return one, err
 	}
 	one.IdlePercent = f.usage("principal").CPUPercent
-	f.s.note(what+": idle, share of a core that the principal takes", one.IdlePercent, "%")
+	f.s.Note(what+": idle, share of a core that the principal takes", one.IdlePercent, "%")
 	f.b.say("%s: comparing both sides", what)
 	begun = time.Now()
 	var read atomic.Int64
@@ -239,18 +241,18 @@ func (f *fleetEnv) sync(ctx context.Context) (one FirstSync, err error) {
 	if one.Compared != one.Applications {
 		return one, fmt.Errorf("the hub has %d Applications, not %d", one.Compared, one.Applications)
 	}
-	f.s.note(what+": Applications that were compared on both sides, none of them lost", float64(one.Compared), "", fmt.Sprintf("read from the hub's API server in %.0f s", time.Since(begun).Seconds()))
+	f.s.Note(what+": Applications that were compared on both sides, none of them lost", float64(one.Compared), "", fmt.Sprintf("read from the hub's API server in %.0f s", time.Since(begun).Seconds()))
 	return one, nil
 }
 
 // usage is that of a process in the last phase.
-func (f *fleetEnv) usage(process string) Usage {
+func (f *fleetEnv) usage(process string) report.Usage {
 	for i := len(f.s.Processes) - 1; i >= 0; i-- {
 		if u := f.s.Processes[i]; u.Process == process {
 			return u
 		}
 	}
-	return Usage{}
+	return report.Usage{}
 }
 
 // breakAll lets all agents come back with empty stores and with the history of another
@@ -269,16 +271,16 @@ func (f *fleetEnv) breakAll(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, end()) }()
 	begun := time.Now()
-	stop := background(ctx, crowd.run)
+	stop := kit.Start(ctx, crowd.run)
 	defer func() { err = errors.Join(err, stop()) }()
-	if err := f.s.measure(ctx, what+": new histories", f.processes(), func() error {
+	if err := measurePhase(ctx, f.s, what+": new histories", f.processes(), func() error {
 		return f.b.moving(ctx, what+": histories", len(f.agents), renewed.count, renewed.wait)
 	}); err != nil {
 		return err
 	}
-	f.s.note(what+": no history continues, until the last agent has a new one", time.Since(begun).Seconds(), "s", "35 s of that by design; all Applications sent once more")
-	f.s.note(what+": the same, CPU of the hub's API server", f.usage("hub kube-apiserver").CPUSeconds, "s")
-	f.s.note(what+": the same, CPU of the principal", f.usage("principal").CPUSeconds, "s")
+	f.s.Note(what+": no history continues, until the last agent has a new one", time.Since(begun).Seconds(), "s", "35 s of that by design; all Applications sent once more")
+	f.s.Note(what+": the same, CPU of the hub's API server", f.usage("hub kube-apiserver").CPUSeconds, "s")
+	f.s.Note(what+": the same, CPU of the principal", f.usage("principal").CPUSeconds, "s")
 	return nil
 }
 
@@ -298,7 +300,7 @@ func (f *fleetEnv) newHistories(ctx context.Context) (renewed *arrivals, end fun
 		before[list.Items[i].GetName()] = history(&list.Items[i])
 	}
 	arrived := newArrivals(len(before))
-	stop := background(ctx, func(ctx context.Context) error {
+	stop := kit.Start(ctx, func(ctx context.Context) error {
 		return followAgents(ctx, f.client, func(o *unstructured.Unstructured) {
 			if id := history(o); id != "" && id != before[o.GetName()] {
 				arrived.add(o.GetName())

@@ -93,7 +93,8 @@ func newSimulated(name, target string, past *past, store backends.Store, may *bu
 	}
 	if a.mirror, err = mirror.New(mirror.Config{
 		Rules: ownership.Rules{Marks: copies.Marks{Map: mapping.Map{Side: stream.Spoke, Mode: stream.Managed, Agent: a.name, Namespace: harness.ArgoCDNamespace}}},
-		Store: a.store, Remember: past.remembers(), Budget: may, Metrics: metrics, Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
+		Store: a.store, SaveHistory: past.remembers(), Budget: may, Metrics: metrics,
+		Tracer: noop.NewTracerProvider().Tracer(""), Log: zerolog.Nop(),
 	}); err != nil {
 		return nil, err
 	}
@@ -272,15 +273,4 @@ func (h *memoryHub) run(ctx context.Context) error {
 		return h.server.Run(ctx, h.listener)
 	})
 	return g.Wait()
-}
-
-// background runs f until the returned function is called, which returns its error.
-func background(ctx context.Context, f func(context.Context) error) (stop func() error) {
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- f(ctx) }()
-	return func() error {
-		cancel()
-		return <-ended
-	}
 }

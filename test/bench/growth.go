@@ -3,125 +3,147 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
+	"slices"
 	"time"
 
-	"github.com/argomesh/argomesh/api/v1alpha1"
-	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/bench/report"
 )
 
-// quietTime is how long a connection must carry nothing to count as settled; less
-// than the time between heartbeats.
-const quietTime = time.Second
+// unchangedReconnect is T4: what a reconnect costs when nothing changed.
+func unchangedReconnect() atSizes[*memoryPair] {
+	return atSizes[*memoryPair]{
+		setup: "Real mirrors, stream server and client with mutual TLS over loopback, stores in memory, in one process; 10,000 Applications with a short status. " +
+			"Bytes are counted between TLS and HTTP/2, both ways, from the dial until nothing passes for a second.",
+		start: startMemoryPair, sizes: []int{10000},
+		parts: []func(context.Context, sized[*memoryPair]) error{filled, cheapReconnect},
+	}
+}
 
-// runGrowth measures how latency, an unchanged reconnect, memory and CPU grow with
-// the number of Applications.
-func runGrowth(ctx context.Context, b *bench, s *Scenario) (err error) {
-	s.Setup = realSetup + " Each Application has a status of 5 KiB. The Agent has the limits of a large hub."
-	w, err := startBenchEnv(ctx, b, true)
+// idleAgent is T5: what an agent takes when nothing happens.
+func idleAgent() atSizes[*realPair] {
+	return atSizes[*realPair]{
+		setup: realSetup + " 1,000 Applications with a status of 5 KiB each; then a minute in which nothing changes.",
+		start: startRealPair, sizes: []int{1000},
+		parts: []func(context.Context, sized[*realPair]) error{filling, idleMinute, restartedAgent},
+	}
+}
+
+// growth is how latency, an unchanged reconnect, memory and CPU grow.
+func growth() atSizes[*realPair] {
+	return atSizes[*realPair]{
+		setup: realSetup + " Each Application has a status of 5 KiB. The Agent has the limits of a large hub.",
+		start: startLargePair, sizes: []int{100, 1000, 10000},
+		parts: []func(context.Context, sized[*realPair]) error{growing, changes, medianReconnect, atRest},
+	}
+}
+
+// filled makes the Applications, which is not measured.
+func filled(ctx context.Context, z sized[*memoryPair]) error {
+	z.b.say("filling the stores")
+	_, _, err := z.pair.fill(ctx, z.added)
+	return err
+}
+
+// cheapReconnect holds reconnects to their targets.
+func cheapReconnect(ctx context.Context, z sized[*memoryPair]) error {
+	var all []passed
+	if err := z.measure(ctx, "reconnects", func() (err error) {
+		all, err = reconnects(ctx, z.pair, 5)
+		return err
+	}); err != nil {
+		return err
+	}
+	most := slices.MaxFunc(all, func(a, b passed) int { return cmp.Compare(a.bytes, b.bytes) })
+	slowest := slices.MaxFunc(all, func(a, b passed) int { return cmp.Compare(a.took, b.took) })
+	z.s.Target("unchanged reconnect, frames", float64(most.bytes), "B", report.AtMost(4<<10), "the most of 5, HTTP/2 settings and gRPC headers included")
+	z.s.Target("unchanged reconnect, time", slowest.took.Seconds(), "s", report.AtMost(1), "the slowest of 5, TLS handshake included; back-off before the dial not")
+	return nil
+}
+
+// filling makes the Applications.
+func filling(ctx context.Context, z sized[*realPair]) error {
+	return z.measure(ctx, "filling", func() error {
+		_, _, err := z.pair.fill(ctx, z.added)
+		return err
+	})
+}
+
+// idleMinute holds an agent in which nothing happens to its targets.
+func idleMinute(ctx context.Context, z sized[*realPair]) error {
+	return idlePhase(ctx, z, "idle minute")
+}
+
+// restartedAgent is idleMinute after a start of the agent.
+func restartedAgent(ctx context.Context, z sized[*realPair]) error {
+	if err := z.pair.agent.Restart(ctx); err != nil {
+		return err
+	}
+	if _, err := z.pair.load.updateAll(ctx, z.apps[:1]); err != nil { // it is connected again
+		return err
+	}
+	return idlePhase(ctx, z, "idle minute after a start")
+}
+
+func idlePhase(ctx context.Context, z sized[*realPair], phase string) error {
+	if err := z.measure(ctx, phase, func() error { return idle(ctx, time.Minute) }); err != nil {
+		return err
+	}
+	for _, u := range z.s.Processes {
+		if u.Process == "agent" && u.Phase == phase {
+			z.s.Target("agent, resident, "+phase, u.ResidentMiB, "MiB", report.AtMost(64), "proportional set size "+report.Quantity(u.ProportionalMiB, "MiB"))
+			z.s.Target("agent, CPU, "+phase, u.CPUPercent, "%", report.AtMost(2), "of one core")
+		}
+	}
+	return nil
+}
+
+// growing makes the Applications that are more.
+func growing(ctx context.Context, z sized[*realPair]) error {
+	var created, shown time.Duration
+	if err := z.measure(ctx, z.what()+": growing", func() (err error) {
+		created, shown, err = z.pair.fill(ctx, z.added)
+		return err
+	}); err != nil {
+		return err
+	}
+	z.s.Note(z.what()+": creating the last "+report.Thousands(len(z.added)), created.Seconds(), "s")
+	z.s.Note(z.what()+": the first status of each of those", shown.Seconds(), "s")
+	return nil
+}
+
+// changes tells how late single changes are.
+func changes(ctx context.Context, z sized[*realPair]) error {
+	var times, fromReply []time.Duration
+	if err := z.measure(ctx, z.what()+": changes at 20/s", func() (err error) {
+		times, fromReply, err = z.pair.load.latencies(ctx, z.apps, 20*rate)
+		return err
+	}); err != nil {
+		return err
+	}
+	z.s.Note(z.what()+": hub write to spoke object at 20/s, p50", report.Milliseconds(report.Median(times)), "ms")
+	z.s.Note(z.what()+": hub write to spoke object at 20/s, p99", report.Milliseconds(report.Quantile(times, 0.99)), "ms")
+	z.s.Note(z.what()+": the same from the hub's reply, p50", report.Milliseconds(report.Median(fromReply)), "ms")
+	z.s.Note(z.what()+": the same from the hub's reply, p99", report.Milliseconds(report.Quantile(fromReply, 0.99)), "ms")
+	return nil
+}
+
+// medianReconnect tells what the median of the unchanged reconnects took.
+func medianReconnect(ctx context.Context, z sized[*realPair]) error {
+	z.b.say("unchanged reconnects")
+	all, err := reconnects(ctx, z.pair, rounds)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.close(ctx, err != nil)) }()
-	agents := w.hub.Resource(v1alpha1.AgentResource, harness.ArgoCDNamespace)
-	if err := merge(ctx, agents, edge, map[string]any{"spec": map[string]any{"limits": largeAgent()}}); err != nil {
-		return err
-	}
-	l, err := newLoad(ctx, w)
-	if err != nil {
-		return err
-	}
-	defer l.close()
-	have := 0
-	for _, n := range []int{100, 1000, 10000} {
-		what := thousands(n) + " Applications"
-		apps := names(n)
-		b.say("growing to %s", what)
-		if err := s.measure(ctx, what+": growing", w.processes(), func() error {
-			took, err := l.createAll(ctx, apps[have:])
-			if err != nil {
-				return err
-			}
-			s.note(what+": creating the last "+thousands(n-have), took.Seconds(), "s")
-			took, err = l.statusAll(ctx, apps[have:])
-			s.note(what+": the first status of each of those", took.Seconds(), "s")
-			return err
-		}); err != nil {
-			return err
-		}
-		have = n
-
-		b.say("changes at %d/s", rate)
-		var times, fromReply []time.Duration
-		if err := s.measure(ctx, what+": changes at 20/s", w.processes(), func() (err error) {
-			times, fromReply, err = l.latencies(ctx, apps, 20*rate)
-			return err
-		}); err != nil {
-			return err
-		}
-		s.note(what+": hub write to spoke object at 20/s, p50", milliseconds(median(times)), "ms")
-		s.note(what+": hub write to spoke object at 20/s, p99", milliseconds(quantile(times, 0.99)), "ms")
-		s.note(what+": the same from the hub's reply, p50", milliseconds(median(fromReply)), "ms")
-		s.note(what+": the same from the hub's reply, p99", milliseconds(quantile(fromReply, 0.99)), "ms")
-
-		b.say("unchanged reconnects")
-		p, err := w.reconnect(ctx)
-		if err != nil {
-			return err
-		}
-		s.note(what+": unchanged reconnect", milliseconds(p.took), "ms", "from TCP connect to the last byte")
-		s.note(what+": unchanged reconnect, bytes", float64(p.bytes), "B", "both ways, TLS handshake included")
-
-		b.say("idle")
-		if err := s.measure(ctx, what+": idle", w.processes(), func() error { return idle(ctx, 15*time.Second) }); err != nil {
-			return err
-		}
-	}
-	return w.compare(ctx)
+	slices.SortFunc(all, func(a, b passed) int { return cmp.Compare(a.took, b.took) })
+	median := all[len(all)/2]
+	z.s.Note(z.what()+": unchanged reconnect", report.Milliseconds(median.took), "ms", "from TCP connect to the last byte")
+	z.s.Note(z.what()+": unchanged reconnect, bytes", float64(median.bytes), "B", "both ways, TLS handshake included")
+	return nil
 }
 
-// reconnect severs the agent's connection three times and returns what the median of
-// the new ones carried until it was quiet.
-func (w *benchEnv) reconnect(ctx context.Context) (passed, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	var some []passed
-	var times []time.Duration
-	for range rounds {
-		n := w.network.traffic.count()
-		w.network.Sever()
-		p, err := w.network.traffic.settled(ctx, n, quietTime)
-		if err != nil {
-			return passed{}, err
-		}
-		some, times = append(some, p), append(times, p.took)
-	}
-	for _, p := range some {
-		if p.took == median(times) {
-			return p, nil
-		}
-	}
-	return passed{}, errors.New("no reconnect took the median time") // the median is one of them
-}
-
-// idle lets time pass: what is measured is what happens without a reason.
-func idle(ctx context.Context, d time.Duration) error {
-	over := time.NewTimer(d)
-	defer over.Stop()
-	select {
-	case <-over.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// thousands writes n for people.
-func thousands(n int) string {
-	if n < 1000 {
-		return fmt.Sprint(n)
-	}
-	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
+// atRest tells what processes take while nothing happens.
+func atRest(ctx context.Context, z sized[*realPair]) error {
+	return z.measure(ctx, z.what()+": idle", func() error { return idle(ctx, 15*time.Second) })
 }

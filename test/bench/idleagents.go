@@ -10,7 +10,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/argomesh/argomesh/test/bench/report"
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // restTime is how long processes rest before their memory is looked at: Go collects
@@ -19,7 +21,7 @@ const restTime = 150 * time.Second
 
 // runT3 measures what an agent that is connected and does nothing takes at the
 // principal.
-func runT3(ctx context.Context, b *bench, s *Scenario) (err error) {
+func runT3(ctx context.Context, b *bench, s *report.Scenario) (err error) {
 	const agents = 1000
 	s.Setup = fmt.Sprintf("Real kube-apiserver and etcd for the hub, our principal with live access and its Envoy. %d simulated agents without Applications, each with the real sync "+
 		"stream over one TLS connection and the real tunnel with its two spare streams over another, in one process. Resident memory is that after %s in which nothing happens.", agents, restTime)
@@ -31,7 +33,7 @@ func runT3(ctx context.Context, b *bench, s *Scenario) (err error) {
 	processes := []subject{{"principal", w.principal.PID}, {"envoy", w.envoy.PID}, self("agents")}
 	resting := func(phase string) (r memories, err error) {
 		b.say("%s: resting", phase)
-		if err := s.measure(ctx, phase, processes, func() error { return idle(ctx, restTime) }); err != nil {
+		if err := measurePhase(ctx, s, phase, processes, func() error { return idle(ctx, restTime) }); err != nil {
 			return r, err
 		}
 		last := s.Processes[len(s.Processes)-len(processes):]
@@ -68,7 +70,7 @@ func runT3(ctx context.Context, b *bench, s *Scenario) (err error) {
 		return err
 	}
 	b.say("connecting them")
-	stop := background(ctx, func(ctx context.Context) error {
+	stop := kit.Start(ctx, func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() error { return c.run(ctx) })
 		g.Go(func() error { return l.open(ctx, 0, agents) })
@@ -93,14 +95,14 @@ func runT3(ctx context.Context, b *bench, s *Scenario) (err error) {
 		return err
 	}
 	each := func(mebibytes float64) float64 { return mebibytes * 1024 / agents }
-	s.target("principal, for each agent", each(connected.principal-empty.principal), "KiB", atMost(200), "resident, beyond a principal without agents")
-	s.note("of that for its registration", each(registered.principal-empty.principal), "KiB", "Agent, namespace, cluster Secret, token, mirror")
-	s.note("of that for its connections", each(connected.principal-registered.principal), "KiB", "sync stream, tunnel with two spare streams")
-	s.note("heap in use for the connections", (connected.heap-registered.heap)/1024/agents, "KiB", "by Go's own account, what is not collected yet included")
-	s.note("stacks in use for the connections", (connected.stacks-registered.stacks)/1024/agents, "KiB",
+	s.Target("principal, for each agent", each(connected.principal-empty.principal), "KiB", report.AtMost(200), "resident, beyond a principal without agents")
+	s.Note("of that for its registration", each(registered.principal-empty.principal), "KiB", "Agent, namespace, cluster Secret, token, mirror")
+	s.Note("of that for its connections", each(connected.principal-registered.principal), "KiB", "sync stream, tunnel with two spare streams")
+	s.Note("heap in use for the connections", (connected.heap-registered.heap)/1024/agents, "KiB", "by Go's own account, what is not collected yet included")
+	s.Note("stacks in use for the connections", (connected.stacks-registered.stacks)/1024/agents, "KiB",
 		fmt.Sprintf("of %.1f goroutines", (connected.goroutines-registered.goroutines)/agents))
-	s.note("Envoy, for each agent", each(connected.envoy-empty.envoy), "KiB")
-	s.note("agents' end of the connections, each", each(connected.self-registered.self), "KiB", "stream client, mirror without Applications, tunnel")
+	s.Note("Envoy, for each agent", each(connected.envoy-empty.envoy), "KiB")
+	s.Note("agents' end of the connections, each", each(connected.self-registered.self), "KiB", "stream client, mirror without Applications, tunnel")
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/argomesh/argomesh/test/bench/report"
 	"github.com/argomesh/argomesh/test/harness"
 )
 
@@ -27,7 +28,7 @@ const realSetup = "Real kube-apiserver and etcd (without fsync) for hub and spok
 	"everything and the load on one machine; arrival is the event of a watch at the API server."
 
 // runT2 measures latency and bursts with 1,000 Applications.
-func runT2(ctx context.Context, b *bench, s *Scenario) (err error) {
+func runT2(ctx context.Context, b *bench, s *report.Scenario) (err error) {
 	s.Setup = realSetup
 	w, err := startBenchEnv(ctx, b, true)
 	if err != nil {
@@ -43,29 +44,29 @@ func runT2(ctx context.Context, b *bench, s *Scenario) (err error) {
 
 	b.say("creating %d Applications", len(apps))
 	var took time.Duration
-	if err := s.measure(ctx, "burst of creates", w.processes(), func() (err error) {
+	if err := measurePhase(ctx, s, "burst of creates", w.processes(), func() (err error) {
 		took, err = l.createAll(ctx, apps)
 		return err
 	}); err != nil {
 		return err
 	}
-	s.target("burst of 1,000 creates, hub to spoke", took.Seconds(), "s", atMost(5), "one round")
+	s.Target("burst of 1,000 creates, hub to spoke", took.Seconds(), "s", report.AtMost(5), "one round")
 
 	b.say("changes at %d/s for a minute", rate)
 	var fromStart, fromReply []time.Duration
-	if err := s.measure(ctx, "changes at 20/s", w.processes(), func() (err error) {
+	if err := measurePhase(ctx, s, "changes at 20/s", w.processes(), func() (err error) {
 		fromStart, fromReply, err = l.latencies(ctx, apps, 60*rate)
 		return err
 	}); err != nil {
 		return err
 	}
-	s.target("hub write to spoke object at 20/s, p50", milliseconds(median(fromStart)), "ms", atMost(15), "from before the write to the watch event")
-	s.target("hub write to spoke object at 20/s, p99", milliseconds(quantile(fromStart, 0.99)), "ms", atMost(60), fmt.Sprintf("%d samples", len(fromStart)))
-	s.note("the same from the hub's reply, p50", milliseconds(median(fromReply)), "ms")
-	s.note("the same from the hub's reply, p99", milliseconds(quantile(fromReply, 0.99)), "ms")
+	s.Target("hub write to spoke object at 20/s, p50", report.Milliseconds(report.Median(fromStart)), "ms", report.AtMost(15), "from before the write to the watch event")
+	s.Target("hub write to spoke object at 20/s, p99", report.Milliseconds(report.Quantile(fromStart, 0.99)), "ms", report.AtMost(60), fmt.Sprintf("%d samples", len(fromStart)))
+	s.Note("the same from the hub's reply, p50", report.Milliseconds(report.Median(fromReply)), "ms")
+	s.Note("the same from the hub's reply, p99", report.Milliseconds(report.Quantile(fromReply, 0.99)), "ms")
 
 	b.say("10 quick updates of each, before there are statuses")
-	if err := s.measure(ctx, "10 quick updates of each", w.processes(), func() error { return l.quick(ctx, s, apps) }); err != nil {
+	if err := measurePhase(ctx, s, "10 quick updates of each", w.processes(), func() error { return l.quick(ctx, s, apps) }); err != nil {
 		return err
 	}
 
@@ -79,7 +80,7 @@ func runT2(ctx context.Context, b *bench, s *Scenario) (err error) {
 	} {
 		b.say("%s, %d rounds", burst.phase, rounds)
 		var times []time.Duration
-		if err := s.measure(ctx, burst.phase, w.processes(), func() error {
+		if err := measurePhase(ctx, s, burst.phase, w.processes(), func() error {
 			for range rounds {
 				took, err := burst.run(ctx, apps)
 				if err != nil {
@@ -91,7 +92,7 @@ func runT2(ctx context.Context, b *bench, s *Scenario) (err error) {
 		}); err != nil {
 			return err
 		}
-		s.target(burst.what, median(times).Seconds(), "s", atMost(burst.limit), fmt.Sprintf("median of %d, slowest %s", rounds, quantile(times, 1).Round(10*time.Millisecond)))
+		s.Target(burst.what, report.Median(times).Seconds(), "s", report.AtMost(burst.limit), fmt.Sprintf("median of %d, slowest %s", rounds, report.Quantile(times, 1).Round(10*time.Millisecond)))
 	}
 	return w.compare(ctx)
 }
@@ -199,7 +200,7 @@ func (l *load) latencies(ctx context.Context, apps []string, n int) (fromStart, 
 
 // quick changes each Application ten times without waiting, and counts what reached
 // the spoke.
-func (l *load) quick(ctx context.Context, s *Scenario, apps []string) error {
+func (l *load) quick(ctx context.Context, s *report.Scenario, apps []string) error {
 	const times = 10
 	applied := func() (float64, error) {
 		return counter(ctx, l.w.agent.AdminAddress, "argomesh_mirror_events_total",
@@ -246,8 +247,8 @@ func (l *load) quick(ctx context.Context, s *Scenario, apps []string) error {
 	}); err != nil && counted.Err() == nil {
 		return err
 	}
-	s.target("10 quick updates of each of 1,000: writes on the spoke for each pass", float64(writes)/passes, "", atMost(1),
+	s.Target("10 quick updates of each of 1,000: writes on the spoke for each pass", float64(writes)/passes, "", report.AtMost(1),
 		fmt.Sprintf("%d writes in %.0f passes for %d changes", writes, passes, times*len(apps)))
-	s.note("10 quick updates of each of 1,000: until the last is through", took.Seconds(), "s")
+	s.Note("10 quick updates of each of 1,000: until the last is through", took.Seconds(), "s")
 	return nil
 }

@@ -17,7 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/argomesh/argomesh/test/bench/report"
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // What T7 asks of a GET through Envoy, principal and tunnel, beyond a direct one.
@@ -37,7 +39,7 @@ const (
 )
 
 // runT7 measures live access beside direct access to the same API servers.
-func runT7(ctx context.Context, b *bench, s *Scenario) error {
+func runT7(ctx context.Context, b *bench, s *report.Scenario) error {
 	s.Setup = realSetup + " Live access goes through a real Envoy and the principal, with the transport and the tokens of Argo CD; direct access is client-go's with the same " +
 		"transport. Both are measured by turns. At a steady rate all callers together make 100 calls a second; at full speed each calls as soon as it is answered, so that what is " +
 		"measured there is the machine, and the agent lets the hub begin any number of calls a second. Simulated agents are the real tunnel and the real end of live access at a spoke, in one process with the callers, before a small API " +
@@ -55,7 +57,7 @@ func runT7(ctx context.Context, b *bench, s *Scenario) error {
 func crowdSizes() []int { return []int{1, 16, 100} }
 
 // gets compares calls of both ways, first at a steady rate and then at full speed.
-func (s *Scenario) gets(ctx context.Context, what string, count int, subjects []subject, direct, proxied func(ctx context.Context, caller, n int) error) error {
+func gets(ctx context.Context, s *report.Scenario, what string, count int, subjects []subject, direct, proxied func(ctx context.Context, caller, n int) error) error {
 	name := fmt.Sprintf("%s, callers: %d", what, count)
 	// Anyone who calls first opens connections.
 	warm := callers{count: count, call: proxied}
@@ -69,32 +71,32 @@ func (s *Scenario) gets(ctx context.Context, what string, count int, subjects []
 	if err != nil {
 		return fmt.Errorf("%s: steady: %w", name, err)
 	}
-	s.target(name+": steady, GET beyond direct, p50", c.more(0.5), "ms", atMost(moreMedian), c.remark(0.5))
-	s.target(name+": steady, GET beyond direct, p99", c.more(0.99), "ms", atMost(moreMost), c.remark(0.99))
+	s.Target(name+": steady, GET beyond direct, p50", c.more(0.5), "ms", report.AtMost(moreMedian), c.remark(0.5))
+	s.Target(name+": steady, GET beyond direct, p99", c.more(0.99), "ms", report.AtMost(moreMost), c.remark(0.99))
 
 	full := compared{}
 	if full.direct, err = (callers{count: count, call: direct}).run(ctx, liveRound); err != nil {
 		return fmt.Errorf("%s: direct: %w", name, err)
 	}
-	if err := s.measure(ctx, name, subjects, func() (err error) {
+	if err := measurePhase(ctx, s, name, subjects, func() (err error) {
 		full.proxied, err = (callers{count: count, call: proxied}).run(ctx, liveRound)
 		return err
 	}); err != nil {
 		return err
 	}
-	s.note(name+": full speed, GETs", full.proxied.perSecond(), "/s", "direct "+quantity(full.direct.perSecond(), "/s"))
-	s.note(name+": full speed, p50", milliseconds(quantile(full.proxied.took, 0.5)), "ms", "direct "+quantity(milliseconds(quantile(full.direct.took, 0.5)), "ms"))
-	s.note(name+": full speed, p99", milliseconds(quantile(full.proxied.took, 0.99)), "ms", "direct "+quantity(milliseconds(quantile(full.direct.took, 0.99)), "ms"))
+	s.Note(name+": full speed, GETs", full.proxied.perSecond(), "/s", "direct "+report.Quantity(full.direct.perSecond(), "/s"))
+	s.Note(name+": full speed, p50", report.Milliseconds(report.Quantile(full.proxied.took, 0.5)), "ms", "direct "+report.Quantity(report.Milliseconds(report.Quantile(full.direct.took, 0.5)), "ms"))
+	s.Note(name+": full speed, p99", report.Milliseconds(report.Quantile(full.proxied.took, 0.99)), "ms", "direct "+report.Quantity(report.Milliseconds(report.Quantile(full.direct.took, 0.99)), "ms"))
 	for _, u := range s.Processes[len(s.Processes)-len(subjects):] {
 		if u.Process == "principal" || u.Process == "envoy" || u.Process == "agent" {
-			s.note(name+": CPU of "+u.Process+" for one GET", 1e6*u.CPUSeconds/float64(len(full.proxied.took)), "µs")
+			s.Note(name+": CPU of "+u.Process+" for one GET", 1e6*u.CPUSeconds/float64(len(full.proxied.took)), "µs")
 		}
 	}
 	return nil
 }
 
 // realSpoke measures with an agent and an API server of its own.
-func realSpoke(ctx context.Context, b *bench, s *Scenario) (err error) {
+func realSpoke(ctx context.Context, b *bench, s *report.Scenario) (err error) {
 	w, err := startBenchEnvWith(ctx, b, true, startFrontDoor)
 	if err != nil {
 		return err
@@ -119,7 +121,7 @@ func realSpoke(ctx context.Context, b *bench, s *Scenario) (err error) {
 	}
 	for _, count := range crowdSizes() {
 		b.say("a real spoke, callers: %d", count)
-		if err := s.gets(ctx, "a real spoke", count, w.processes(), spread([]caller{r.direct}, count, realPath), spread([]caller{r.proxied}, count, realPath)); err != nil {
+		if err := gets(ctx, s, "a real spoke", count, w.processes(), spread([]caller{r.direct}, count, realPath), spread([]caller{r.proxied}, count, realPath)); err != nil {
 			return err
 		}
 	}
@@ -177,7 +179,7 @@ func (r *reader) make(ctx context.Context, namespace, name string, size int) err
 }
 
 // watches measures how soon a watch shows what there is, and what is new.
-func (r *reader) watches(ctx context.Context, s *Scenario) error {
+func (r *reader) watches(ctx context.Context, s *report.Scenario) error {
 	const times = 20
 	var first, event compared
 	for i := range times {
@@ -213,10 +215,10 @@ func (r *reader) watches(ctx context.Context, s *Scenario) error {
 			return err
 		}
 	}
-	s.target("first watch event", milliseconds(quantile(first.proxied.took, 1)), "ms", atMost(100),
-		fmt.Sprintf("the slowest of %d, median %s; direct %s and %s", times, quantity(milliseconds(median(first.proxied.took)), "ms"),
-			quantity(milliseconds(quantile(first.direct.took, 1)), "ms"), quantity(milliseconds(median(first.direct.took)), "ms")))
-	s.note("write at the spoke to watch event, beyond direct, p50", event.more(0.5), "ms", event.remark(0.5))
+	s.Target("first watch event", report.Milliseconds(report.Quantile(first.proxied.took, 1)), "ms", report.AtMost(100),
+		fmt.Sprintf("the slowest of %d, median %s; direct %s and %s", times, report.Quantity(report.Milliseconds(report.Median(first.proxied.took)), "ms"),
+			report.Quantity(report.Milliseconds(report.Quantile(first.direct.took, 1)), "ms"), report.Quantity(report.Milliseconds(report.Median(first.direct.took)), "ms")))
+	s.Note("write at the spoke to watch event, beyond direct, p50", event.more(0.5), "ms", event.remark(0.5))
 	return nil
 }
 
@@ -246,7 +248,7 @@ func shows(lines *bufio.Reader, text string) (time.Time, error) {
 
 // large measures how late a change of an Application reaches its spoke while 30 MiB
 // are read from there.
-func (r *reader) large(ctx context.Context, s *Scenario) error {
+func (r *reader) large(ctx context.Context, s *report.Scenario) error {
 	const times = 10
 	l, err := newLoad(ctx, r.w)
 	if err != nil {
@@ -277,12 +279,12 @@ func (r *reader) large(ctx context.Context, s *Scenario) error {
 		}
 	}
 	remark := func(of []time.Duration) string {
-		return fmt.Sprintf("median %s, slowest %s of %d", quantity(milliseconds(median(of)), "ms"), quantity(milliseconds(quantile(of, 1)), "ms"), times)
+		return fmt.Sprintf("median %s, slowest %s of %d", report.Quantity(report.Milliseconds(report.Median(of)), "ms"), report.Quantity(report.Milliseconds(report.Quantile(of, 1)), "ms"), times)
 	}
-	s.note("change of an Application, hub to spoke, alone", milliseconds(median(quiet)), "ms", remark(quiet))
-	s.note("the same beside 30 MiB that are read directly", milliseconds(median(direct)), "ms", remark(direct), "reading took "+quantity(milliseconds(median(reading)), "ms"))
-	s.note("the same beside 30 MiB through the hub", milliseconds(median(proxied)), "ms", remark(proxied))
-	s.target("delay of a change by 30 MiB through the hub", milliseconds(median(proxied)-median(direct)), "ms", atMost(50), "beyond that of 30 MiB that are read directly, medians")
+	s.Note("change of an Application, hub to spoke, alone", report.Milliseconds(report.Median(quiet)), "ms", remark(quiet))
+	s.Note("the same beside 30 MiB that are read directly", report.Milliseconds(report.Median(direct)), "ms", remark(direct), "reading took "+report.Quantity(report.Milliseconds(report.Median(reading)), "ms"))
+	s.Note("the same beside 30 MiB through the hub", report.Milliseconds(report.Median(proxied)), "ms", remark(proxied))
+	s.Target("delay of a change by 30 MiB through the hub", report.Milliseconds(report.Median(proxied)-report.Median(direct)), "ms", report.AtMost(50), "beyond that of 30 MiB that are read directly, medians")
 	return nil
 }
 
@@ -309,7 +311,7 @@ func (l *load) beside(ctx context.Context, of caller, app []string) (late, took 
 }
 
 // simulatedSpokes measures with 1, 100 and 1,000 agents, and with one that is stuck.
-func simulatedSpokes(ctx context.Context, b *bench, s *Scenario) (err error) {
+func simulatedSpokes(ctx context.Context, b *bench, s *report.Scenario) (err error) {
 	w, err := startBenchEnvWith(ctx, b, false, startFrontDoor)
 	if err != nil {
 		return err
@@ -321,7 +323,7 @@ func simulatedSpokes(ctx context.Context, b *bench, s *Scenario) (err error) {
 	if err != nil {
 		return err
 	}
-	stop := background(ctx, l.api.run)
+	stop := kit.Start(ctx, l.api.run)
 	defer func() { err = errors.Join(err, stop()) }()
 	processes := []subject{{"principal", w.principal.PID}, {"envoy", w.envoy.PID}, self("agents, API and callers")}
 	open := 0
@@ -334,14 +336,14 @@ func simulatedSpokes(ctx context.Context, b *bench, s *Scenario) (err error) {
 	for _, agents := range []int{1, 100, all} {
 		b.say("opening the tunnels of %d agents", agents)
 		from := open
-		stops = append(stops, background(ctx, func(ctx context.Context) error { return l.open(ctx, from, agents) }))
+		stops = append(stops, kit.Start(ctx, func(ctx context.Context) error { return l.open(ctx, from, agents) }))
 		open = agents
 		if err := l.reachable(ctx, from, agents); err != nil {
 			return err
 		}
 		for _, count := range crowdSizes() {
 			b.say("agents: %d, callers: %d", agents, count)
-			if err := s.gets(ctx, fmt.Sprint("agents: ", agents), count, processes, spread([]caller{l.direct}, count, smallPath), spread(l.callers[:agents], count, smallPath)); err != nil {
+			if err := gets(ctx, s, fmt.Sprint("agents: ", agents), count, processes, spread([]caller{l.direct}, count, smallPath), spread(l.callers[:agents], count, smallPath)); err != nil {
 				return err
 			}
 		}
@@ -352,7 +354,7 @@ func simulatedSpokes(ctx context.Context, b *bench, s *Scenario) (err error) {
 
 // stuck measures calls to all spokes but one, whose callers wait for ever or never
 // read.
-func (l *liveSpokes) stuck(ctx context.Context, s *Scenario, w *benchEnv, processes []subject) error {
+func (l *liveSpokes) stuck(ctx context.Context, s *report.Scenario, w *benchEnv, processes []subject) error {
 	const (
 		waiting, unread = 500, 16
 		count           = 16
@@ -360,7 +362,7 @@ func (l *liveSpokes) stuck(ctx context.Context, s *Scenario, w *benchEnv, proces
 	)
 	others := callers{count: count, pause: count * time.Second / paced, call: spread(l.callers[1:], count, smallPath)}
 	var before, beside answers
-	if err := s.measure(ctx, "before a spoke is stuck", processes, func() (err error) {
+	if err := measurePhase(ctx, s, "before a spoke is stuck", processes, func() (err error) {
 		before, err = others.run(ctx, round)
 		return err
 	}); err != nil {
@@ -406,7 +408,7 @@ func (l *liveSpokes) stuck(ctx context.Context, s *Scenario, w *benchEnv, proces
 	}); err != nil {
 		return err
 	}
-	if err := s.measure(ctx, "beside a stuck spoke", processes, func() (err error) {
+	if err := measurePhase(ctx, s, "beside a stuck spoke", processes, func() (err error) {
 		beside, err = others.run(ctx, round)
 		return err
 	}); err != nil {
@@ -418,10 +420,10 @@ func (l *liveSpokes) stuck(ctx context.Context, s *Scenario, w *benchEnv, proces
 	}
 	c := compared{direct: before, proxied: beside}
 	remark := func(q float64) string {
-		return fmt.Sprintf("%s, without %s; %d calls to the stuck one are never answered and %d never read", quantity(milliseconds(quantile(beside.took, q)), "ms"),
-			quantity(milliseconds(quantile(before.took, q)), "ms"), waiting, unread)
+		return fmt.Sprintf("%s, without %s; %d calls to the stuck one are never answered and %d never read", report.Quantity(report.Milliseconds(report.Quantile(beside.took, q)), "ms"),
+			report.Quantity(report.Milliseconds(report.Quantile(before.took, q)), "ms"), waiting, unread)
 	}
-	s.target("beside a stuck spoke: GET of the others, beyond without it, p50", c.more(0.5), "ms", atMost(moreMedian), remark(0.5))
-	s.target("beside a stuck spoke: GET of the others, beyond without it, p99", c.more(0.99), "ms", atMost(moreMost), remark(0.99))
+	s.Target("beside a stuck spoke: GET of the others, beyond without it, p50", c.more(0.5), "ms", report.AtMost(moreMedian), remark(0.5))
+	s.Target("beside a stuck spoke: GET of the others, beyond without it, p99", c.more(0.99), "ms", report.AtMost(moreMost), remark(0.99))
 	return nil
 }

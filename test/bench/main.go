@@ -35,6 +35,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/argomesh/argomesh/test/bench/report"
 	"github.com/argomesh/argomesh/test/tools/toolset"
 )
 
@@ -72,7 +73,7 @@ func (b *bench) say(format string, args ...any) {
 // entry is a scenario to choose.
 type entry struct {
 	id, title string
-	run       func(context.Context, *bench, *Scenario) error
+	run       func(context.Context, *bench, *report.Scenario) error
 	// timeout bounds it. Zero means scenarioTimeout.
 	timeout time.Duration
 }
@@ -82,13 +83,13 @@ func entries() []entry {
 		{id: "T1", title: "Throughput and memory with stores in memory", run: runT1},
 		{id: "T2", title: "Latency and bursts with 1,000 Applications", run: inBoth(runT2), timeout: 2 * scenarioTimeout},
 		{id: "T3", title: "Memory of 1,000 idle agents", run: runT3},
-		{id: "T4", title: "Unchanged reconnect with 10,000 Applications", run: runT4},
-		{id: "T5", title: "Idle agent with 1,000 Applications", run: runT5},
+		{id: "T4", title: "Unchanged reconnect with 10,000 Applications", run: unchangedReconnect().run},
+		{id: "T5", title: "Idle agent with 1,000 Applications", run: idleAgent().run},
 		{id: "T6", title: "Restart of the principal, cut of the network", run: runT6},
 		{id: "T7", title: "Live access beside direct access", run: inBoth(runT7), timeout: 2 * scenarioTimeout},
 		{id: "T8", title: "Trees through the Redis proxy, beside the Redis in which they are", run: inBoth(runT8), timeout: 2 * scenarioTimeout},
 		{id: "agentctl", title: "How long a person waits for agentctl", run: runAgentctl},
-		{id: "growth", title: "100, 1,000 and 10,000 Applications", run: runGrowth},
+		{id: "growth", title: "100, 1,000 and 10,000 Applications", run: growth().run},
 		{id: "fleet", title: "First sync of a growing fleet, by namespace", run: fleetBy(byNamespace), timeout: fleetTimeout},
 		{id: "destinations", title: "First sync of a growing fleet, by destination", run: fleetBy(byDestination), timeout: fleetTimeout},
 	}
@@ -164,9 +165,9 @@ func run(args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	report := &Report{Started: time.Now(), Command: "make bench", Scenarios: []*Scenario{}}
+	r := &report.Report{Started: time.Now(), Command: "make bench", Scenarios: []*report.Scenario{}}
 	if opts.run != "" {
-		report.Command += " BENCH=" + opts.run
+		r.Command += " BENCH=" + opts.run
 	}
 	var changed []string
 	if opts.agents != fleetDefault {
@@ -181,12 +182,12 @@ func run(args []string, out, progress io.Writer) error {
 		defer rest()
 	}
 	if len(changed) > 0 {
-		report.Command += " BENCH_FLAGS='" + strings.Join(changed, " ") + "'"
+		r.Command += " BENCH_FLAGS='" + strings.Join(changed, " ") + "'"
 	}
-	if report.Machine, err = thisMachine(); err != nil {
+	if r.Machine, err = thisMachine(); err != nil {
 		return err
 	}
-	if report.Commit, err = commitOf(ctx, tools.Checkout()); err != nil {
+	if r.Commit, err = commitOf(ctx, tools.Checkout()); err != nil {
 		return err
 	}
 	var failures []error
@@ -195,7 +196,7 @@ func run(args []string, out, progress io.Writer) error {
 		if err != nil {
 			failures = append(failures, fmt.Errorf("%s: %w", e.id, err))
 		}
-		report.Scenarios = append(report.Scenarios, s)
+		r.Scenarios = append(r.Scenarios, s)
 		if err := s.Table(out); err != nil {
 			return err
 		}
@@ -203,13 +204,13 @@ func run(args []string, out, progress io.Writer) error {
 			break
 		}
 	}
-	report.Seconds = time.Since(report.Started).Seconds()
-	return errors.Join(append(failures, report.save(opts))...)
+	r.Seconds = time.Since(r.Started).Seconds()
+	return errors.Join(append(failures, save(r, opts))...)
 }
 
 // measure runs one scenario.
-func measure(ctx context.Context, e entry, opts options, b *bench) (_ *Scenario, err error) {
-	s := &Scenario{ID: e.id, Title: e.title, Results: []Result{}}
+func measure(ctx context.Context, e entry, opts options, b *bench) (_ *report.Scenario, err error) {
+	s := &report.Scenario{ID: e.id, Title: e.title, Results: []report.Result{}}
 	begun := time.Now()
 	defer func() {
 		s.Seconds = time.Since(begun).Seconds()
@@ -248,7 +249,7 @@ func profile(file string) (end func() error, err error) {
 }
 
 // save writes the files that were asked for.
-func (r *Report) save(opts options) error {
+func save(r *report.Report, opts options) error {
 	if opts.json != "" {
 		content, err := json.MarshalIndent(r, "", "  ")
 		if err != nil {
@@ -265,7 +266,7 @@ func (r *Report) save(opts options) error {
 	if err != nil {
 		return err
 	}
-	replaced, err := r.document(string(document))
+	replaced, err := r.Into(string(document))
 	if err != nil {
 		return fmt.Errorf("%s: %w", opts.docs, err)
 	}

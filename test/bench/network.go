@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // network is what lies between an agent and its principal, and counts what passes.
@@ -24,7 +25,7 @@ func startNetwork(ctx context.Context, target string) (*network, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.stop = background(context.WithoutCancel(ctx), n.Run)
+	n.stop = kit.Start(context.WithoutCancel(ctx), n.Run)
 	return n, nil
 }
 

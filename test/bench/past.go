@@ -35,7 +35,7 @@ func (p *past) token() string {
 	return p.history.Token
 }
 
-// remembers is mirror.Config.Remember.
+// remembers is mirror.Config.SaveHistory.
 func (p *past) remembers() func(context.Context, string, stream.History) error {
 	if p.forgets {
 		return nil

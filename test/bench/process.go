@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/argomesh/argomesh/test/bench/report"
 )
 
 // clockTick is the unit of the times in /proc/<pid>/stat: USER_HZ is 100 on every
@@ -23,24 +25,6 @@ const clockTick = 10 * time.Millisecond
 
 // peakInterval is how often the size of a process is looked at for its peak.
 const peakInterval = 250 * time.Millisecond
-
-// Usage is what one process took during one phase of a scenario.
-type Usage struct {
-	Process string `json:"process"`
-	Phase   string `json:"phase"`
-	// CPUSeconds counts user and system time.
-	CPUSeconds float64 `json:"cpu_seconds"`
-	// CPUPercent is the share of one core.
-	CPUPercent float64 `json:"cpu_percent"`
-	// ResidentMiB is the resident set at the end of the phase, PeakMiB the largest
-	// seen in it.
-	ResidentMiB float64 `json:"resident_mib"`
-	PeakMiB     float64 `json:"peak_mib"`
-	// ProportionalMiB counts pages that processes share in parts (proc(5)).
-	ProportionalMiB float64 `json:"proportional_mib"`
-	// Mapping is as that of a Result.
-	Mapping mappedBy `json:"mapping,omitempty"`
-}
 
 // subject is a process to be measured. pid returns 0 while it does not run.
 type subject struct {
@@ -96,11 +80,11 @@ func startMeter(ctx context.Context, phase string, subjects ...subject) *meter {
 }
 
 // end returns what each process took since the start. It is called once.
-func (m *meter) end() []Usage {
+func (m *meter) end() []report.Usage {
 	m.stop()
 	m.done.Wait()
 	took := time.Since(m.begun)
-	usages := make([]Usage, 0, len(m.subjects))
+	usages := make([]report.Usage, 0, len(m.subjects))
 	for i, s := range m.subjects {
 		pid := s.pid()
 		cpu, err := cpuTime(pid)
@@ -110,7 +94,7 @@ func (m *meter) end() []Usage {
 		if pid == m.before[i].pid {
 			cpu -= m.before[i].cpu
 		}
-		u := Usage{
+		u := report.Usage{
 			Process: s.name, Phase: m.phase, CPUSeconds: cpu.Seconds(), CPUPercent: 100 * cpu.Seconds() / took.Seconds(),
 		}
 		if size, err := residentSize(pid); err == nil {
@@ -124,8 +108,8 @@ func (m *meter) end() []Usage {
 	return usages
 }
 
-// measure runs f as one phase of the scenario.
-func (s *Scenario) measure(ctx context.Context, phase string, subjects []subject, f func() error) error {
+// measurePhase runs f as one phase of a scenario.
+func measurePhase(ctx context.Context, s *report.Scenario, phase string, subjects []subject, f func() error) error {
 	m := startMeter(ctx, phase, subjects...)
 	err := f()
 	s.Processes = append(s.Processes, m.end()...)
@@ -204,17 +188,8 @@ func procFile(pid int, name string) ([]byte, error) {
 	return os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
 }
 
-// Machine is what a run was measured on.
-type Machine struct {
-	Processor string  `json:"processor"`
-	Cores     int     `json:"cores"`
-	MemoryGiB float64 `json:"memory_gib"`
-	Kernel    string  `json:"kernel"`
-	Go        string  `json:"go"`
-}
-
-func thisMachine() (Machine, error) {
-	m := Machine{Cores: runtime.NumCPU(), Go: runtime.Version()}
+func thisMachine() (report.Machine, error) {
+	m := report.Machine{Cores: runtime.NumCPU(), Go: runtime.Version()}
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return m, err

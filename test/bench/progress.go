@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/argomesh/argomesh/test/bench/report"
 )
 
 const (
@@ -51,9 +53,9 @@ func (b *bench) moving(ctx context.Context, what string, total int, count func()
 			switch n := count(); {
 			case n != last:
 				last, moved = n, time.Now()
-				b.say("%s: %s of %s", what, thousands(n), thousands(total))
+				b.say("%s: %s of %s", what, report.Thousands(n), report.Thousands(total))
 			case time.Since(moved) >= stallTime:
-				cancel(fmt.Errorf("%s stands still at %s of %s for %s", what, thousands(n), thousands(total), stallTime))
+				cancel(fmt.Errorf("%s stands still at %s of %s for %s", what, report.Thousands(n), report.Thousands(total), stallTime))
 				return
 			}
 		}

@@ -15,11 +15,13 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/test/bench/report"
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // runT6 measures how soon both sides agree again after a restart and after a cut.
-func runT6(ctx context.Context, b *bench, s *Scenario) error {
+func runT6(ctx context.Context, b *bench, s *report.Scenario) error {
 	s.Setup = realSetup + " The 1,000 agents are the real stream client and mirror over stores in memory, with an SVID and a TLS connection each, in one process " +
 		"with the load. A restart is kill -9 and a start; a cut ends the connection, and every new one, in a proxy between agent and principal."
 	if err := oneAgent(ctx, b, s); err != nil {
@@ -31,7 +33,7 @@ func runT6(ctx context.Context, b *bench, s *Scenario) error {
 	return nil
 }
 
-func oneAgent(ctx context.Context, b *bench, s *Scenario) (err error) {
+func oneAgent(ctx context.Context, b *bench, s *report.Scenario) (err error) {
 	w, err := startBenchEnv(ctx, b, true)
 	if err != nil {
 		return err
@@ -50,7 +52,7 @@ func oneAgent(ctx context.Context, b *bench, s *Scenario) (err error) {
 	b.say("restarts of the principal")
 	const restarts = 5
 	var fromReady, fromKill []time.Duration
-	if err := s.measure(ctx, "restarts with one agent", w.processes(), func() error {
+	if err := measurePhase(ctx, s, "restarts with one agent", w.processes(), func() error {
 		for i := range restarts {
 			// A connection that ends within seconds counts as a failure at the agent, which
 			// then waits longer; a principal is not restarted that often.
@@ -67,15 +69,15 @@ func oneAgent(ctx context.Context, b *bench, s *Scenario) (err error) {
 	}); err != nil {
 		return err
 	}
-	s.target("restart, one agent, 1,000 Applications: ready to first change through", quantile(fromReady, 1).Seconds(), "s", atMost(3),
-		fmt.Sprintf("the slowest of %d, median %s", restarts, median(fromReady).Round(10*time.Millisecond)))
-	s.note("the same from the kill", quantile(fromKill, 1).Seconds(), "s", fmt.Sprintf("median %s", median(fromKill).Round(10*time.Millisecond)))
+	s.Target("restart, one agent, 1,000 Applications: ready to first change through", report.Quantile(fromReady, 1).Seconds(), "s", report.AtMost(3),
+		fmt.Sprintf("the slowest of %d, median %s", restarts, report.Median(fromReady).Round(10*time.Millisecond)))
+	s.Note("the same from the kill", report.Quantile(fromKill, 1).Seconds(), "s", fmt.Sprintf("median %s", report.Median(fromKill).Round(10*time.Millisecond)))
 
 	b.say("growing to 2,000 Applications")
 	if _, err := l.createAll(ctx, apps[1000:]); err != nil {
 		return err
 	}
-	return s.measure(ctx, "cuts with one agent", w.processes(), func() error {
+	return measurePhase(ctx, s, "cuts with one agent", w.processes(), func() error {
 		const cuts = 3
 		var equal, afterwards []time.Duration
 		have := apps
@@ -87,9 +89,9 @@ func oneAgent(ctx context.Context, b *bench, s *Scenario) (err error) {
 			}
 			have, equal, afterwards = kept, append(equal, e), append(afterwards, a)
 		}
-		s.target("1,500 updates, 200 deletes, 200 creates during a cut, of 2,000: equal after its end", quantile(equal, 1).Seconds(), "s", atMost(15),
-			fmt.Sprintf("the slowest of %d, median %s; back-off included", cuts, median(equal).Round(10*time.Millisecond)))
-		s.note("the same from the new connection", quantile(afterwards, 1).Seconds(), "s", fmt.Sprintf("median %s", median(afterwards).Round(10*time.Millisecond)))
+		s.Target("1,500 updates, 200 deletes, 200 creates during a cut, of 2,000: equal after its end", report.Quantile(equal, 1).Seconds(), "s", report.AtMost(15),
+			fmt.Sprintf("the slowest of %d, median %s; back-off included", cuts, report.Median(equal).Round(10*time.Millisecond)))
+		s.Note("the same from the new connection", report.Quantile(afterwards, 1).Seconds(), "s", fmt.Sprintf("median %s", report.Median(afterwards).Round(10*time.Millisecond)))
 		return w.compare(ctx)
 	})
 }
@@ -162,7 +164,7 @@ const (
 	manyApps  = 5    // Applications of each
 )
 
-func manyAgents(ctx context.Context, b *bench, s *Scenario) (err error) {
+func manyAgents(ctx context.Context, b *bench, s *report.Scenario) (err error) {
 	w, err := startBenchEnv(ctx, b, false)
 	if err != nil {
 		return err
@@ -176,12 +178,12 @@ func manyAgents(ctx context.Context, b *bench, s *Scenario) (err error) {
 		return err
 	}
 	b.say("registering %d agents", len(agents))
-	if err := s.measure(ctx, "registration of 1,000 agents", w.processes(), func() error {
+	if err := measurePhase(ctx, s, "registration of 1,000 agents", w.processes(), func() error {
 		begun := time.Now()
 		if err := register(ctx, client, agents); err != nil {
 			return err
 		}
-		s.note("registration of 1,000 agents, until their cluster Secrets are there", time.Since(begun).Seconds(), "s")
+		s.Note("registration of 1,000 agents, until their cluster Secrets are there", time.Since(begun).Seconds(), "s")
 		return nil
 	}); err != nil {
 		return err
@@ -209,15 +211,15 @@ func manyAgents(ctx context.Context, b *bench, s *Scenario) (err error) {
 		return err
 	}
 	first, started := f.expect(apps, revision(1)), time.Now()
-	stop := background(ctx, f.run)
+	stop := kit.Start(ctx, f.run)
 	defer func() { err = errors.Join(err, stop()) }()
 	b.say("connecting them for the first time")
 	limited, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	if err := s.measure(ctx, "first connection of 1,000 agents", w.processes(), func() error { return first.wait(limited) }); err != nil {
+	if err := measurePhase(ctx, s, "first connection of 1,000 agents", w.processes(), func() error { return first.wait(limited) }); err != nil {
 		return err
 	}
-	s.note("first connection of 1,000 agents: all of 5,000 Applications on their spokes", time.Since(started).Seconds(), "s")
+	s.Note("first connection of 1,000 agents: all of 5,000 Applications on their spokes", time.Since(started).Seconds(), "s")
 
 	b.say("restarting the principal")
 	if err := w.principal.Kill(); err != nil {
@@ -229,7 +231,7 @@ func manyAgents(ctx context.Context, b *bench, s *Scenario) (err error) {
 	}); err != nil {
 		return err
 	}
-	if err := s.measure(ctx, "restart with 1,000 agents", w.processes(), func() error {
+	if err := measurePhase(ctx, s, "restart with 1,000 agents", w.processes(), func() error {
 		if err := w.principal.Start(limited); err != nil {
 			return err
 		}
@@ -237,17 +239,17 @@ func manyAgents(ctx context.Context, b *bench, s *Scenario) (err error) {
 		if err := connected.wait(limited); err != nil {
 			return fmt.Errorf("connect: %w", err)
 		}
-		s.target("restart, 1,000 agents: ready to all connected", time.Since(ready).Seconds(), "s", atMost(20))
+		s.Target("restart, 1,000 agents: ready to all connected", time.Since(ready).Seconds(), "s", report.AtMost(20))
 		if err := changed.wait(limited); err != nil {
 			return fmt.Errorf("converge: %w", err)
 		}
-		s.target("restart, 1,000 agents: ready to all converged", time.Since(ready).Seconds(), "s", atMost(60), "one of the 5 Applications of each changed meanwhile")
+		s.Target("restart, 1,000 agents: ready to all converged", time.Since(ready).Seconds(), "s", report.AtMost(60), "one of the 5 Applications of each changed meanwhile")
 		return nil
 	}); err != nil {
 		return err
 	}
 	b.say("idle")
-	if err := s.measure(ctx, "1,000 idle agents", w.processes(), func() error { return idle(ctx, 20*time.Second) }); err != nil {
+	if err := measurePhase(ctx, s, "1,000 idle agents", w.processes(), func() error { return idle(ctx, 20*time.Second) }); err != nil {
 		return err
 	}
 	if _, err := f.compare(ctx, b, client, func(int) {}); err != nil {
@@ -261,7 +263,7 @@ func register(ctx context.Context, client dynamic.Interface, agents []string) er
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute+time.Duration(len(agents))*time.Second)
 	defer cancel()
 	settled := newArrivals(len(agents))
-	stop := background(ctx, func(ctx context.Context) error {
+	stop := kit.Start(ctx, func(ctx context.Context) error {
 		return followAgents(ctx, client, func(o *unstructured.Unstructured) {
 			if slices.Contains(agents, o.GetName()) && hasCondition(o, v1alpha1.ConditionClusterSecretReady) {
 				settled.add(o.GetName())

@@ -12,7 +12,9 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/test/bench/report"
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // restoreBump is added to the revision of a restored etcd, as etcd's documentation advises,
@@ -22,7 +24,7 @@ const restoreBump = 1_000_000
 // restored measures how soon a hub that was restored from a backup knows of all its agents
 // that their history does not go on. Each agent has an Application that the backup lacks:
 // its deletion has to be held.
-func (c *crowd) restored(ctx context.Context, b *bench, s *Scenario, w *benchEnv, client dynamic.Interface, agents []string) error {
+func (c *crowd) restored(ctx context.Context, b *bench, s *report.Scenario, w *benchEnv, client dynamic.Interface, agents []string) error {
 	b.say("restoring the hub")
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
 	defer cancel()
@@ -54,12 +56,12 @@ func (c *crowd) restored(ctx context.Context, b *bench, s *Scenario, w *benchEnv
 	if err := w.hub.Restore(ctx, snapshot, restoreBump); err != nil {
 		return err
 	}
-	return s.measure(ctx, "restored hub with 1,000 agents", w.processes(), func() error {
+	return measurePhase(ctx, s, "restored hub with 1,000 agents", w.processes(), func() error {
 		if err := w.principal.Start(ctx); err != nil {
 			return err
 		}
 		ready, judged := time.Now(), newArrivals(len(agents))
-		stop := background(ctx, func(ctx context.Context) error {
+		stop := kit.Start(ctx, func(ctx context.Context) error {
 			return followAgents(ctx, client, func(o *unstructured.Unstructured) {
 				if hasCondition(o, v1alpha1.ConditionDeletionsHeld) {
 					judged.add(o.GetName())
@@ -69,7 +71,7 @@ func (c *crowd) restored(ctx context.Context, b *bench, s *Scenario, w *benchEnv
 		if err := errors.Join(judged.wait(ctx), stop()); err != nil {
 			return fmt.Errorf("%d of %d histories are judged: %w", judged.count(), len(agents), err)
 		}
-		s.target("restored hub, 1,000 agents: ready to all histories judged and told", time.Since(ready).Seconds(), "s", atMost(60),
+		s.Target("restored hub, 1,000 agents: ready to all histories judged and told", time.Since(ready).Seconds(), "s", report.AtMost(60),
 			"each has an Application that the backup lacks")
 		return nil
 	})

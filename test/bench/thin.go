@@ -81,7 +81,7 @@ func sink(ctx context.Context, connection string, conn *client.Conn, applied fun
 		for _, action := range actions {
 			if a, ok := action.(link.Apply); ok {
 				applied(a.Event)
-				l.Step(time.Now(), link.Held{Key: a.Event.Key, Version: a.Event.Version, Event: a.Event.ID})
+				l.Step(time.Now(), link.Stored{Key: a.Event.Key, Version: a.Event.Version, Event: a.Event.ID})
 			}
 		}
 	}

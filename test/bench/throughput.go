@@ -20,10 +20,12 @@ import (
 	"github.com/argomesh/argomesh/backends"
 	"github.com/argomesh/argomesh/backends/linkmetrics"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/bench/report"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // runT1 measures how many changes pass through one agent, and through one principal.
-func runT1(ctx context.Context, b *bench, s *Scenario) error {
+func runT1(ctx context.Context, b *bench, s *report.Scenario) error {
 	s.Setup = "Real mirrors, stream server and clients with mutual TLS over loopback, stores in memory that only keep bytes; hub, agents and load share one process and its cores. " +
 		"In a wave every Application is changed once, and the next begins when the last change of the one before has arrived: nothing is coalesced. The agents have the limits of a large hub, and no Application is changed more often in the waves than one object may be written at once. Agents that keep nothing are real stream clients and links without a store: what is left is the principal and the load."
 	for _, run := range []flood{
@@ -73,7 +75,7 @@ type wave struct {
 // marked is a revision as it stands in an object's JSON.
 func marked(revision string) []byte { return []byte(`"targetRevision":"` + revision + `"`) }
 
-func (r flood) measure(ctx context.Context, s *Scenario) (err error) {
+func (r flood) measure(ctx context.Context, s *report.Scenario) (err error) {
 	dir, err := os.MkdirTemp("", "argomesh-bench-")
 	if err != nil {
 		return err
@@ -94,7 +96,7 @@ func (r flood) measure(ctx context.Context, s *Scenario) (err error) {
 	before := heap()
 	var took time.Duration
 	writes := f.writes.Load()
-	err = s.measure(ctx, r.what+": waves", []subject{self("hub, agents and load")}, func() error {
+	err = measurePhase(ctx, s, r.what+": waves", []subject{self("hub, agents and load")}, func() error {
 		begun := time.Now()
 		for range r.waves {
 			if err := f.change(ctx, f.update, true); err != nil {
@@ -111,12 +113,12 @@ func (r flood) measure(ctx context.Context, s *Scenario) (err error) {
 	changes := r.agents * r.apps * r.waves
 	speed, remark := float64(changes)/took.Seconds(), fmt.Sprintf("%d changes in %s", changes, took.Round(time.Millisecond))
 	if r.goal > 0 {
-		s.target(r.what+": changes", speed, "/s", atLeast(r.goal), remark)
+		s.Target(r.what+": changes", speed, "/s", report.AtLeast(r.goal), remark)
 	} else {
-		s.note(r.what+": changes", speed, "/s", remark)
+		s.Note(r.what+": changes", speed, "/s", remark)
 	}
 	cpu := s.Processes[len(s.Processes)-1].CPUSeconds
-	s.note(r.what+": CPU for one change", 1e6*cpu/float64(changes), "µs", "load included")
+	s.Note(r.what+": CPU for one change", 1e6*cpu/float64(changes), "µs", "load included")
 	if writes != int64(changes) {
 		return fmt.Errorf("%d changes were applied %d times", changes, writes)
 	}
@@ -126,7 +128,7 @@ func (r flood) measure(ctx context.Context, s *Scenario) (err error) {
 	}
 	// What piles up when no one waits is keys, not contents.
 	writes = f.writes.Load()
-	err = s.measure(ctx, r.what+": burst", []subject{self("hub, agents and load")}, func() error {
+	err = measurePhase(ctx, s, r.what+": burst", []subject{self("hub, agents and load")}, func() error {
 		for range r.burst - 1 {
 			if err := f.change(ctx, f.update, false); err != nil {
 				return err
@@ -139,9 +141,9 @@ func (r flood) measure(ctx context.Context, s *Scenario) (err error) {
 	}
 	writes = f.writes.Load() - writes
 	after := heap()
-	s.note(r.what+fmt.Sprintf(": times each was applied after %d changes in a burst", r.burst), float64(writes)/float64(r.agents*r.apps), "")
-	s.target(r.what+": heap after the burst, of that before the waves", 100*float64(after)/float64(before), "%", atMost(125),
-		fmt.Sprintf("%s, after a collection: bounded by the number of objects", quantity(mebibytes(after), "MiB")))
+	s.Note(r.what+fmt.Sprintf(": times each was applied after %d changes in a burst", r.burst), float64(writes)/float64(r.agents*r.apps), "")
+	s.Target(r.what+": heap after the burst, of that before the waves", 100*float64(after)/float64(before), "%", report.AtMost(125),
+		fmt.Sprintf("%s, after a collection: bounded by the number of objects", report.Quantity(mebibytes(after), "MiB")))
 	return f.compare()
 }
 
@@ -203,7 +205,7 @@ func startFleet(ctx context.Context, dir string, r flood) (f *fleetInMemory, sto
 		}
 		f.raw = append(f.raw, contents)
 	}
-	stop = background(ctx, func(ctx context.Context) error {
+	stop = kit.Start(ctx, func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
 		for _, run := range parts {
 			g.Go(func() error { return run(ctx) })

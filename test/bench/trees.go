@@ -30,7 +30,9 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/tunnel"
+	"github.com/argomesh/argomesh/test/bench/report"
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 const (
@@ -48,7 +50,7 @@ const (
 
 // runT8 measures reads and subscriptions of agents' keys beside those of the Redis in
 // which they are.
-func runT8(ctx context.Context, b *bench, s *Scenario) (err error) {
+func runT8(ctx context.Context, b *bench, s *report.Scenario) (err error) {
 	s.Setup = fmt.Sprintf("Real kube-apiserver with %d Agents, our principal binary, Envoy before it and a real Redis for the hub. The agents' ends are the real tunnel acceptor and "+
 		"redis.Spoke, all in the process of the load, with one Redis for all but the one that is stuck in the end. The client is go-redis in RESP3, one connection to each. Direct is the same client at "+
 		"the agents' Redis, in the same run. Values have %d KiB.", t8Agents+1, t8Value>>10)
@@ -90,7 +92,7 @@ func runT8(ctx context.Context, b *bench, s *Scenario) (err error) {
 	}
 	for _, n := range []int{1, 20, t8Agents} {
 		processes := []subject{{"principal", w.principal.PID}, {"Envoy", w.envoy.PID}, {"Redis of the spokes", edgeRedis.PID}, self("load, agents' ends")}
-		if err := s.measure(ctx, "GET, direct and through, "+count(n, "agent"), processes, func() error {
+		if err := measurePhase(ctx, s, "GET, direct and through, "+count(n, "agent"), processes, func() error {
 			for _, connections := range []int{1, 16, 100} {
 				if err := w.readTrees(ctx, b, s, edgeRedis.Address, agents[:n], connections); err != nil {
 					return err
@@ -186,7 +188,7 @@ func (w *benchEnv) serveRedis(ctx context.Context, b *bench, agents []string, at
 			return nil, err
 		}
 	}
-	return background(ctx, func(ctx context.Context) error {
+	return kit.Start(ctx, func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
 		for _, a := range acceptors {
 			g.Go(func() error { return a.Run(ctx) })
@@ -245,7 +247,7 @@ func (w *benchEnv) treesReachable(ctx context.Context, agents []string) (err err
 
 // readTrees measures reads of the trees of agents over so many connections: at a rate,
 // and as many as go.
-func (w *benchEnv) readTrees(ctx context.Context, b *bench, s *Scenario, direct string, agents []string, connections int) error {
+func (w *benchEnv) readTrees(ctx context.Context, b *bench, s *report.Scenario, direct string, agents []string, connections int) error {
 	what := fmt.Sprintf("%s, %s", count(len(agents), "agent"), count(connections, "connection"))
 	b.say("GET: %s", what)
 	type loaded struct{ paced, closed []time.Duration }
@@ -266,11 +268,13 @@ func (w *benchEnv) readTrees(ctx context.Context, b *bench, s *Scenario, direct 
 			return err
 		}
 	}
-	p := func(l []time.Duration, q float64) string { return quantile(l, q).Round(time.Microsecond * 10).String() }
-	s.target(fmt.Sprintf("GET at %d/s, %s: p99 over direct", t8Rate, what), milliseconds(quantile(through.paced, 0.99)-quantile(beside.paced, 0.99)), "ms", atMost(2),
+	p := func(l []time.Duration, q float64) string {
+		return report.Quantile(l, q).Round(time.Microsecond * 10).String()
+	}
+	s.Target(fmt.Sprintf("GET at %d/s, %s: p99 over direct", t8Rate, what), report.Milliseconds(report.Quantile(through.paced, 0.99)-report.Quantile(beside.paced, 0.99)), "ms", report.AtMost(2),
 		fmt.Sprintf("p50 %s and p99 %s, direct %s and %s", p(through.paced, 0.5), p(through.paced, 0.99), p(beside.paced, 0.5), p(beside.paced, 0.99)))
-	s.note(fmt.Sprintf("GET as many as go, %s", what), float64(len(through.closed))/t8Time.Seconds(), "/s",
-		fmt.Sprintf("p50 %s and p99 %s; direct %s, p99 %s", p(through.closed, 0.5), p(through.closed, 0.99), quantity(float64(len(beside.closed))/t8Time.Seconds(), "/s"), p(beside.closed, 0.99)))
+	s.Note(fmt.Sprintf("GET as many as go, %s", what), float64(len(through.closed))/t8Time.Seconds(), "/s",
+		fmt.Sprintf("p50 %s and p99 %s; direct %s, p99 %s", p(through.closed, 0.5), p(through.closed, 0.99), report.Quantity(float64(len(beside.closed))/t8Time.Seconds(), "/s"), p(beside.closed, 0.99)))
 	return nil
 }
 
@@ -331,7 +335,7 @@ func t8Reads(ctx context.Context, address string, key func(int) string, connecti
 
 // readBesideStuck measures reads over as many connections as there are open pages, some
 // of which show an agent whose Redis stands still. None of them is an error.
-func (w *benchEnv) readBesideStuck(ctx context.Context, b *bench, s *Scenario, others []string, stuck string, its *harness.Redis) (err error) {
+func (w *benchEnv) readBesideStuck(ctx context.Context, b *bench, s *report.Scenario, others []string, stuck string, its *harness.Redis) (err error) {
 	const pages, pagesOfStuck = 50, 3
 	b.say("GET beside one that is stuck")
 	read := func() ([]time.Duration, error) {
@@ -347,7 +351,7 @@ func (w *benchEnv) readBesideStuck(ctx context.Context, b *bench, s *Scenario, o
 	}
 	defer func() { err = errors.Join(err, its.Signal(syscall.SIGCONT)) }()
 	var answered atomic.Int64
-	stop := background(ctx, func(ctx context.Context) error {
+	stop := kit.Start(ctx, func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
 		for range pagesOfStuck {
 			g.Go(func() error {
@@ -375,15 +379,15 @@ func (w *benchEnv) readBesideStuck(ctx context.Context, b *bench, s *Scenario, o
 	if n := answered.Load(); n == 0 || n > pagesOfStuck*int64(t8Paced/time.Second) {
 		return fmt.Errorf("%d last values were shown of the one that is stuck", n)
 	}
-	s.target(fmt.Sprintf("GET at %d/s, %d pages over %d agents, one of which is stuck: p99 of the others beyond without it", t8Rate, pages, len(others)+1),
-		milliseconds(quantile(beside, 0.99)-quantile(without, 0.99)), "ms", atMost(2),
-		fmt.Sprintf("p50 %.2f ms and p99 %.2f ms, without %.2f and %.2f ms; %d last values of the stuck one", milliseconds(quantile(beside, 0.5)), milliseconds(quantile(beside, 0.99)),
-			milliseconds(quantile(without, 0.5)), milliseconds(quantile(without, 0.99)), answered.Load()))
+	s.Target(fmt.Sprintf("GET at %d/s, %d pages over %d agents, one of which is stuck: p99 of the others beyond without it", t8Rate, pages, len(others)+1),
+		report.Milliseconds(report.Quantile(beside, 0.99)-report.Quantile(without, 0.99)), "ms", report.AtMost(2),
+		fmt.Sprintf("p50 %.2f ms and p99 %.2f ms, without %.2f and %.2f ms; %d last values of the stuck one", report.Milliseconds(report.Quantile(beside, 0.5)), report.Milliseconds(report.Quantile(beside, 0.99)),
+			report.Milliseconds(report.Quantile(without, 0.5)), report.Milliseconds(report.Quantile(without, 0.99)), answered.Load()))
 	return nil
 }
 
 // hearTrees measures how soon a message is there, with one subscriber for each agent.
-func (w *benchEnv) hearTrees(ctx context.Context, b *bench, s *Scenario, direct string, agents []string) error {
+func (w *benchEnv) hearTrees(ctx context.Context, b *bench, s *report.Scenario, direct string, agents []string) error {
 	b.say("SUBSCRIBE: %s", count(len(agents), "agent"))
 	hub, spoke := make([]string, len(agents)), make([]string, len(agents))
 	for i, agent := range agents {
@@ -398,11 +402,13 @@ func (w *benchEnv) hearTrees(ctx context.Context, b *bench, s *Scenario, direct 
 		return err
 	}
 	what := "SUBSCRIBE, " + count(len(agents), "agent") + ", one subscriber each: PUBLISH on the spoke to message, "
-	ms := func(l []time.Duration, q float64) string { return fmt.Sprintf("%.2f ms", milliseconds(quantile(l, q))) }
-	s.target(what+"one after the other, p99", milliseconds(quantile(through, 0.99)), "ms", atMost(20),
+	ms := func(l []time.Duration, q float64) string {
+		return fmt.Sprintf("%.2f ms", report.Milliseconds(report.Quantile(l, q)))
+	}
+	s.Target(what+"one after the other, p99", report.Milliseconds(report.Quantile(through, 0.99)), "ms", report.AtMost(20),
 		fmt.Sprintf("p50 %s, slowest %s; direct p50 %s, p99 %s", ms(through, 0.5), ms(through, 1), ms(beside, 0.5), ms(beside, 0.99)))
 	if len(agents) > 1 {
-		s.note(what+"all at once, p99", milliseconds(quantile(throughAll, 0.99)), "ms",
+		s.Note(what+"all at once, p99", report.Milliseconds(report.Quantile(throughAll, 0.99)), "ms",
 			fmt.Sprintf("p50 %s; direct p50 %s, p99 %s", ms(throughAll, 0.5), ms(besideAll, 0.5), ms(besideAll, 0.99)))
 	}
 	return nil

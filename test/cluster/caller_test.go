@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apiserver/pkg/authentication/user"
+
 	"github.com/argomesh/argomesh/test/kit/certkit"
 )
 
@@ -26,7 +28,7 @@ func (n *node) makeCaller(t *testing.T) caller {
 		t.Fatal(err)
 	}
 	certificate, key := certkit.New(t, x509.Certificate{
-		Subject: pkix.Name{CommonName: "kube-apiserver of " + n.name}, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(24 * time.Hour),
+		Subject: pkix.Name{CommonName: "kube-apiserver of " + n.name, Organization: []string{user.SystemPrivilegedGroup}}, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}).Files(t, dir)
 	return caller{certificate: certificate, key: key}

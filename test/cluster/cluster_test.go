@@ -12,10 +12,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,17 +34,20 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/charts"
 	"github.com/argomesh/argomesh/test/golden"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
 const (
-	trustDomain = "hub.test"
-	principalID = "spiffe://hub.test/argomesh/principal"
-	agentID     = "spiffe://hub.test/argomesh/agent/edge-1"
-	agentName   = "edge-1"
-	project     = "team" // admits Applications of the agent
+	// Each cluster has a SPIRE of its own, and they trust each other.
+	hubDomain, spokeDomain = "hub.test", "edge.test"
+	principalID            = "spiffe://hub.test/argomesh/principal"
+	agentID                = "spiffe://edge.test/argomesh/agent/edge-1"
+
+	agentName = "edge-1"
+	project   = "team" // admits Applications of the agent
 	// registry and imageTag name the images of `make images`.
 	registry = "argomesh.test"
 	imageTag = "cluster"
@@ -55,6 +61,7 @@ const (
 type clusterEnv struct {
 	h          *harness.Harness
 	hub, spoke *node
+	images     string // address of the registry that has all images
 	repository string
 	report     report
 	// hubInstall and spokeInstall are the commands that installed.
@@ -68,16 +75,20 @@ func TestCluster(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Fatal("namespaces and containers need root: run make e2e-cluster as root")
 	}
-	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet", "kube-proxy", "envoy", "argocd", "ko", "redis-server", "git")
-	for _, program := range []string{"containerd", "ctr", "runc", "nft", "ip", "nsenter", "unshare"} {
+	harnesstest.SkipMissing(t,
+		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet", "kube-proxy",
+		"coredns", "spire-server", "spire-agent", "spire-controller-manager", "spiffe-csi-driver",
+		"envoy", "argocd", "ko", "helm", "redis-server", "git")
+	for _, program := range []string{"containerd", "ctr", "runc", "nft", "ip", "gpg", "gpg-agent", "nsenter", "unshare"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Fatalf("%s is not installed: install %s", program, distribution)
 		}
 	}
 	sweep(t)
 	w := &clusterEnv{h: harnesstest.New(t)}
-	w.hub = &node{name: "hub", here: "10.98.1.1", ip: "10.98.1.2", pods: "10.90.0.0/24", dir: w.h.Path("hub"), h: w.h}
-	w.spoke = &node{name: "spoke", here: "10.98.2.1", ip: "10.98.2.2", pods: "10.91.0.0/24", dir: w.h.Path("spoke"), h: w.h}
+	defer w.keep(t)
+	w.hub = &node{name: "hub", here: "10.98.1.1", ip: "10.98.1.2", pods: "10.90.0.0/24", dir: w.h.Path("hub"), policy: w.h.Path("policy"), h: w.h}
+	w.spoke = &node{name: "spoke", here: "10.98.2.1", ip: "10.98.2.2", pods: "10.91.0.0/24", dir: w.h.Path("spoke"), policy: w.h.Path("policy"), h: w.h}
 	for _, s := range []struct {
 		title string
 		do    func(t *testing.T)
@@ -85,16 +96,20 @@ func TestCluster(t *testing.T) {
 		{"images are built", w.makeImages},
 		{"two nodes have networks, and a firewall is between them", w.makeNodes},
 		{"two clusters are ready", w.startClusters},
-		{"Argo CD's pods of the spoke are ready", w.startArgoCD},
+		{"the DNS server of each cluster answers", w.startDNS},
+		{"a repository is served", w.startRepository},
 		{"the hub reaches neither the spoke's node nor its pods", w.testFirewall},
-		{"agentctl hub install: the principal's pod is ready", w.installPrincipal},
+		{"agentctl hub install --with spire,argocd: all pods are ready", w.installPrincipal},
 		{"agentctl check spoke --pre: a pod of the spoke finds its way to the principal", w.testPath},
-		{"agentctl spoke install: the agent's pods are ready", w.installAgent},
+		{"agentctl spoke install --with spire,argocd: all pods are ready", w.installAgent},
+		{"each kubelet has registered SPIFFE's CSI driver", w.testDrivers},
 		{"the agent is connected", w.testConnected},
 		{"an Application of the hub is synced and healthy", w.testApplication},
 		{"its pod's log is followed from the hub", w.testLog},
 		{"agentctl connectivity test: all that is possible works", w.testConnectivity},
+		{"helm test: a pod of the hub tries the same", w.testHelm},
 		{"agentctl check finds nothing wrong", w.testCheck},
+		{"what the charts' NetworkPolicies deny is denied, and is not without them", w.testPolicies},
 		{"both commands change nothing when they run again", w.testInstallsAgain},
 		{"the hub still reaches neither", w.testFirewall},
 		{"no container has failed", w.testNoFailures},
@@ -108,7 +123,7 @@ func TestCluster(t *testing.T) {
 }
 
 // distribution says what the distribution must have.
-const distribution = "containerd, runc, the CNI plugins, nftables, iproute2 and util-linux; on Debian: apt-get install containerd runc containernetworking-plugins nftables iproute2 util-linux"
+const distribution = "containerd, runc, the CNI plugins, nftables, iproute2, GnuPG and util-linux; on Debian: apt-get install containerd runc containernetworking-plugins nftables iproute2 gpg gpg-agent util-linux"
 
 // step runs a part of the story, without which the rest has no sense. It is no subtest,
 // since what a step starts lives on.
@@ -121,9 +136,23 @@ func (w *clusterEnv) step(t *testing.T, title string, do func(t *testing.T)) boo
 	return !t.Failed()
 }
 
+// keep leaves everything up until it is interrupted, if it is asked to (KEEP), whatever became of the test.
+func (w *clusterEnv) keep(t *testing.T) {
+	t.Helper()
+	if os.Getenv("KEEP") == "" || w.spoke == nil || w.spoke.plane == nil {
+		return
+	}
+	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	t.Logf("kept until Ctrl-C: export KUBECONFIG=%s (contexts hub and spoke); a node's network: %s, %s", w.kubeconfig(t),
+		strings.Join(w.hub.spaces.network("sh"), " "), strings.Join(w.spoke.spaces.network("sh"), " "))
+	<-ctx.Done()
+}
+
 // makeImages builds ours with `make images`, and those of others from the programs of this
-// machine.
+// machine. A registry has them all.
 func (w *clusterEnv) makeImages(t *testing.T) {
+	w.images = serveImages(t, w.h.Path("registry"))
 	checkout := w.h.Tools().Checkout()
 	ours := w.h.Path("images")
 	cmd := exec.CommandContext(t.Context(), "make", "images", "IMAGES="+ours, "PLATFORMS=linux/"+runtime.GOARCH)
@@ -132,14 +161,16 @@ func (w *clusterEnv) makeImages(t *testing.T) {
 		t.Fatalf("make images: %v\n%s", err, out)
 	}
 	for _, name := range []string{"principal", "agent", "agentctl"} {
-		save(t, w.h.Path(name+".tar"), registry+"/"+name+":"+imageTag, readLayout(t, filepath.Join(ours, name)))
+		w.push(t, registry+"/"+name+":"+imageTag, readLayout(t, filepath.Join(ours, name)))
 	}
 	// As agentctl calls it before anything is installed.
-	save(t, w.h.Path("agentctl-check.tar"), registry+"/agentctl:"+appVersion(t, checkout), readLayout(t, filepath.Join(ours, "agentctl")))
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", w.workload(), "./test/cluster/workload")
-	build.Dir, build.Env = checkout, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	w.push(t, registry+"/agentctl:"+appVersion(t, checkout), readLayout(t, filepath.Join(ours, "agentctl")))
+	for _, program := range []string{"workload", "cmd/policy", "cmd/registrar"} {
+		build := exec.CommandContext(t.Context(), "go", "build", "-o", w.h.Path(filepath.Base(program)), "./test/cluster/"+program)
+		build.Dir, build.Env = checkout, append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
 	}
 	tool := func(name string) string {
 		path, err := w.h.Tools().Path(name)
@@ -150,32 +181,23 @@ func (w *clusterEnv) makeImages(t *testing.T) {
 	}
 	workload := newContent()
 	workload.add(t, w.workload(), "/workload")
-	save(t, w.h.Path("pause.tar"), sandboxImage, workload.image(t, "65535:65535", "/workload", "pause"))
-	save(t, w.h.Path("workload.tar"), "argomesh.test/workload:1", workload.image(t, "65532:65532", "/workload"))
+	w.push(t, sandboxImage, workload.image(t, "65535:65535", "/workload", "pause"))
+	w.push(t, "argomesh.test/workload:1", workload.image(t, "65532:65532", "/workload"))
 	busybox := newContent()
 	busybox.add(t, "/bin/sh", "/bin/sh")
 	busybox.add(t, w.workload(), "/workload")
 	for _, name := range []string{"echo", "httpd"} {
 		busybox.links["/bin/"+name] = "/workload"
 	}
-	save(t, w.h.Path("busybox.tar"), busyboxImage, busybox.image(t, "65532:65532", "/bin/sh"))
+	w.push(t, busyboxImage, busybox.image(t, "65532:65532", "/bin/sh"))
 	envoy := newContent()
 	envoy.add(t, tool("envoy"), "/usr/local/bin/envoy")
-	save(t, w.h.Path("envoy.tar"), "argomesh.test/envoy:1", envoy.image(t, "65532:65532", "/usr/local/bin/envoy"))
-	argocd := newContent()
-	argocd.add(t, tool("argocd"), "/usr/local/bin/argocd")
-	for _, name := range []string{"argocd-repo-server", "argocd-application-controller"} {
-		argocd.links["/usr/local/bin/"+name] = "argocd"
-	}
-	argocd.add(t, filepath.Join(filepath.Dir(tool("argocd")), "git-verify-wrapper.sh"), "/usr/local/bin/git-verify-wrapper.sh")
-	argocd.add(t, "/bin/sh", "/bin/sh")
-	argocd.add(t, tool("git"), "/usr/bin/git")
-	for _, name := range []string{"git-upload-pack", "git-receive-pack"} {
-		argocd.links["/usr/bin/"+name] = "git"
-	}
-	argocd.addTree(t, firstOf(t, "/usr/lib/git-core", "/usr/libexec/git-core"))
-	argocd.add(t, tool("redis-server"), "/usr/bin/redis-server")
-	save(t, w.h.Path("argocd.tar"), "argomesh.test/argocd:1", argocd.image(t, ""))
+	w.push(t, "argomesh.test/envoy:1", envoy.image(t, "65532:65532", "/usr/local/bin/envoy"))
+	w.makeSPIREImages(t)
+	dns := newContent()
+	dns.add(t, tool("coredns"), "/coredns")
+	w.push(t, dnsImage, dns.image(t, "", "/coredns"))
+	w.makeArgoCDImages(t)
 }
 
 // workload is the program of test/cluster/workload.
@@ -188,10 +210,7 @@ func (w *clusterEnv) makeNodes(t *testing.T) {
 }
 
 func (w *clusterEnv) startClusters(t *testing.T) {
-	for n, images := range map[*node][]string{
-		w.hub:   {"pause.tar", "envoy.tar", "principal.tar", "agentctl.tar"},
-		w.spoke: {"pause.tar", "argocd.tar", "workload.tar", "busybox.tar", "agent.tar", "agentctl-check.tar"},
-	} {
+	for _, n := range []*node{w.hub, w.spoke} {
 		caller := n.makeCaller(t)
 		var err error
 		if n.plane, err = w.h.StartControlPlane(t.Context(), harness.ControlPlaneConfig{
@@ -203,25 +222,19 @@ func (w *clusterEnv) startClusters(t *testing.T) {
 		if n.client, err = kubernetes.NewForConfig(n.plane.REST()); err != nil {
 			t.Fatal(err)
 		}
-		for i, name := range images {
-			images[i] = w.h.Path(name)
-		}
-		n.start(t, images, caller.certificate)
+		n.start(t, w.images, caller.certificate)
 	}
 }
 
 // testFirewall connects from the hub to what listens on the spoke's node, its kubelet, and
-// in a pod, its Redis: packets are lost in the firewall. From the spoke itself either
+// in a pod, its DNS server: packets are lost in the firewall. From the spoke itself either
 // answers, and the way in the other direction is open.
 func (w *clusterEnv) testFirewall(t *testing.T) {
-	pods, err := w.spoke.client.CoreV1().Pods(harness.ArgoCDNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=argocd-redis"})
-	if err != nil || len(pods.Items) != 1 || pods.Items[0].Status.PodIP == "" {
-		t.Fatalf("the spoke's Redis has no pod with an address: %v: %v", err, pods)
-	}
+	dns := w.spoke.pod(t, metav1.NamespaceSystem, "k8s-app=kube-dns")
 	dial := func(from *node, address string, within time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
-		conn, err := from.spaces.dial(ctx, address)
+		conn, err := from.spaces.netns().dial(ctx, address)
 		if err == nil {
 			_ = conn.Close()
 		}
@@ -230,7 +243,7 @@ func (w *clusterEnv) testFirewall(t *testing.T) {
 	if err := dial(w.spoke, wanHub+":10250", 30*time.Second); err != nil {
 		t.Errorf("the spoke does not reach the hub: %v", err)
 	}
-	for _, address := range []string{wanSpoke + ":10250", pods.Items[0].Status.PodIP + ":6379"} {
+	for _, address := range []string{wanSpoke + ":10250", dns.Status.PodIP + ":53"} {
 		if err := dial(w.spoke, address, 30*time.Second); err != nil {
 			t.Errorf("nobody listens on %s of the spoke: %v", address, err)
 		}
@@ -245,68 +258,6 @@ func (w *clusterEnv) testFirewall(t *testing.T) {
 		}
 		w.report.refused += refused
 	}
-}
-
-func (w *clusterEnv) startArgoCD(t *testing.T) {
-	ctx := t.Context()
-	for _, n := range []*node{w.hub, w.spoke} {
-		if err := w.h.ApplyArgoCD(ctx, harness.ArgoCDConfig{ControlPlane: n.plane, DefaultProject: true}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	repository, err := w.h.NewRepository(ctx, "repository", map[string]string{"app/app.yaml": `
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: speaker}
-spec:
-  selector: {matchLabels: {app: speaker}}
-  template:
-    metadata: {labels: {app: speaker}}
-    spec:
-      containers: [{name: speaker, image: "argomesh.test/workload:1", imagePullPolicy: Never}]
-`})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.repository = repository.URL
-	content, err := os.ReadFile(filepath.Join("testdata", "argocd-spoke.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.spoke.plane.ApplyYAML(ctx, []byte(strings.ReplaceAll(string(content), "${REPOSITORY}", repository.Dir))); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"argocd-redis", "argocd-repo-server", "argocd-application-controller"} {
-		w.spoke.available(t, name)
-	}
-}
-
-// identity starts the Workload API of a node, in a folder that pods mount.
-func (w *clusterEnv) identity(t *testing.T, n *node, entry string) (folder string) {
-	t.Helper()
-	folder = filepath.Join(n.dir, "workload-api")
-	if err := errors.Join(os.MkdirAll(folder, 0o755), os.Chmod(folder, 0o755)); err != nil { //nolint:gosec // pods enter it
-		t.Fatal(err)
-	}
-	path, err := w.h.Binary("devworkload")
-	if err != nil {
-		t.Fatal(err)
-	}
-	socket := filepath.Join(folder, "spire-agent.sock")
-	if _, err := w.h.Start(t.Context(), harness.Command{
-		Name: n.name + "-workload-api", Path: path,
-		Args: []string{"--socket", socket, "--socket-mode", "0777", "--trust-domain", trustDomain, "--ca-dir", w.h.Path("ca"), "--entry", entry},
-		Ready: func(ctx context.Context) error {
-			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
-			if err != nil {
-				return err
-			}
-			return conn.Close()
-		},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return folder
 }
 
 // agentctl runs agentctl with a kubeconfig that has hub and spoke as contexts, and returns what it
@@ -360,23 +311,24 @@ func (w *clusterEnv) must(t *testing.T, n *node, args ...string) string {
 	return out
 }
 
-// Images are on the nodes, in no registry that could be asked, and identities come from the
-// Workload API of the tests, with which nothing is registered.
-var offline = []string{"--registry", registry, "--check-images=false", "--register=false", "--timeout", patience.String()}
+// The registry that has the images is called so on the nodes alone.
+var offline = []string{"--registry", registry, "--check-images=false", "--timeout", patience.String()}
 
 func (w *clusterEnv) installPrincipal(t *testing.T) {
-	folder := w.identity(t, w.hub, principalID+",dns=argomesh-principal.argocd.svc")
 	file := w.hub.write(t, "argomesh-principal.yaml", map[string]any{
-		"image":    map[string]any{"tag": imageTag},
-		"identity": map[string]any{"source": "spire-hostpath", "hostPath": folder},
+		"image": map[string]any{"tag": imageTag},
 		"envoy": map[string]any{
 			"image":          map[string]any{"repository": "argomesh.test/envoy", "tag": "1"},
 			"bootstrapImage": map[string]any{"tag": imageTag},
 		},
 		"service": map[string]any{"type": "NodePort"},
+		"test":    map[string]any{"image": busyboxImage},
 		"config":  map[string]any{"mapping": map[string]any{"by": "namespace"}},
 	})
-	w.hubInstall = append([]string{"hub", "install", "--context", "hub", "--values", file}, offline...)
+	w.hubInstall = append([]string{
+		"hub", "install", "--context", "hub", "--values", file, "--trust-domain", hubDomain,
+		"--with", "spire,argocd", "--spire-values", w.hub.spireValues(t, map[string]any{"type": "NodePort"}),
+	}, offline...)
 	w.must(t, w.hub, w.hubInstall...)
 }
 
@@ -396,20 +348,30 @@ func appVersion(t *testing.T, checkout string) string {
 	return chart.AppVersion
 }
 
-// principalPort is the port of the hub's node on which agents reach the principal.
-func (w *clusterEnv) principalPort(t *testing.T) int32 {
+// nodePort is the port of the node on which a Service is reached from outside.
+func (n *node) nodePort(t *testing.T, namespace, name string) int32 {
 	t.Helper()
-	service, err := w.hub.client.CoreV1().Services(harness.ArgoCDNamespace).Get(t.Context(), "argomesh-principal-stream", metav1.GetOptions{})
+	service, err := n.client.CoreV1().Services(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return service.Spec.Ports[0].NodePort
 }
 
-// testPath has a Job of the spoke look at the way to the principal, and at one on which nobody listens.
+// principal is where agents reach the principal.
+func (w *clusterEnv) principal(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprintf("%s:%d", principalHost, w.hub.nodePort(t, harness.ArgoCDNamespace, "argomesh-principal-stream"))
+}
+
+// testPath has a Job of the spoke look at the way to the principal, at one on which nobody listens, and at a name that
+// no DNS server knows.
 func (w *clusterEnv) testPath(t *testing.T) {
+	if err := w.spoke.plane.EnsureNamespace(t.Context(), harness.ArgoCDNamespace); err != nil {
+		t.Fatal(err)
+	}
 	for address, want := range map[string]string{
-		fmt.Sprintf("%s:%d", wanHub, w.principalPort(t)): "ok", wanHub + ":1": "problem",
+		w.principal(t): "ok", principalHost + ":1": "problem", "nowhere.hub.test:443": "problem",
 	} {
 		// It finds more, such as that there is no CSI driver, and fails for that.
 		out, err := w.agentctl(t, "check", "spoke", "--pre", "--context", "spoke", "--principal", address, "--principal-id", principalID,
@@ -436,29 +398,52 @@ func (w *clusterEnv) testPath(t *testing.T) {
 }
 
 func (w *clusterEnv) installAgent(t *testing.T) {
-	folder := w.identity(t, w.spoke, agentID)
-	file := w.spoke.write(t, "argomesh-agent.yaml", map[string]any{
-		"image":    map[string]any{"tag": imageTag},
-		"identity": map[string]any{"source": "spire-hostpath", "hostPath": folder},
-		"config":   map[string]any{"redis": map[string]any{"address": "10.96.0.20:6379"}}, // there is no DNS
-	})
+	file := w.spoke.write(t, "argomesh-agent.yaml", map[string]any{"image": map[string]any{"tag": imageTag}})
 	w.spokeInstall = append([]string{
-		"spoke", "install", agentName, "--context", "spoke", "--hub-context", "hub", "--values", file, "--spiffe-id", agentID,
-		"--access", "read,writes,exec", "--principal", fmt.Sprintf("%s:%d", wanHub, w.principalPort(t)), "--principal-id", principalID,
+		"spoke", "install", agentName, "--context", "spoke", "--hub-context", "hub", "--values", file, "--trust-domain", spokeDomain,
+		"--access", "read,writes,exec", "--principal", w.principal(t),
+		"--with", "spire,argocd", "--spire-values", w.spoke.spireValues(t, map[string]any{}),
+		"--hub-bundle-endpoint",
+		"https://" + net.JoinHostPort(principalHost, fmt.Sprint(w.hub.nodePort(t, spireNamespace, "argomesh-spire-bundle"))),
 	}, offline...)
 	w.must(t, w.spoke, w.spokeInstall...)
 }
 
-// testConnectivity tries all but Redis, which this hub does not have.
 func (w *clusterEnv) testConnectivity(t *testing.T) {
-	w.report.connectivity = w.must(t, w.spoke, "connectivity", "test", agentName, "--context", "hub", "--image", busyboxImage, "--skip", "redis")
+	out, err := w.agentctl(t, "connectivity", "test", agentName, "--context", "hub", "--image", busyboxImage)
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, w.hub.explain(t), w.spoke.explain(t))
+	}
+	w.report.connectivity = out
 	t.Logf("agentctl connectivity test:\n%s", w.report.connectivity)
+}
+
+// testHelm runs the test of the principal's chart, which is a pod that calls the resource proxy by its name. The
+// agent's chart has none.
+func (w *clusterEnv) testHelm(t *testing.T) {
+	helm, err := w.h.Tools().Path("helm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), helm, "test", charts.Principal, "--kube-context", "hub",
+		"--namespace", harness.ArgoCDNamespace, "--timeout", patience.String())
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig(t), "HOME="+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("helm test: %v\n%s\n%s", err, out, w.hub.explain(t))
+	}
+	t.Logf("helm test:\n%s", out)
+	for _, step := range []string{"watch", "logs", "exec", "port-forward", "sync"} {
+		if !regexp.MustCompile(`ok +` + step + ` `).Match(out) { // Helm prints the pod's lines as one, quoted
+			t.Errorf("the pod has not seen that %s works", step)
+		}
+	}
 }
 
 // testCheck waits until the project of the connectivity test has followed its Application away.
 func (w *clusterEnv) testCheck(t *testing.T) {
 	var out string
-	eventually(t, "a check that finds no problem", func(context.Context) (err error) {
+	harnesstest.Eventually(t, patience, "a check that finds no problem", func() (err error) {
 		out, err = w.agentctl(t, "check", "spoke", "--context", "spoke", "--hub-context", "hub")
 		return err
 	})
@@ -477,8 +462,11 @@ func (w *clusterEnv) testInstallsAgain(t *testing.T) {
 			for i := range objects.Items {
 				o := &objects.Items[i]
 				version := o.GetResourceVersion()
-				if o.GetGeneration() != 0 {
+				switch {
+				case o.GetGeneration() != 0:
 					version = fmt.Sprint("generation ", o.GetGeneration())
+				case o.GetKind() == "ConfigMap":
+					version = writes(o)
 				}
 				all = append(all, fmt.Sprintf("%s %s %s: %s, %s", n.name, resource.Resource, o.GetName(), o.GetUID(), version))
 			}
@@ -498,12 +486,24 @@ func (w *clusterEnv) testInstallsAgain(t *testing.T) {
 	}
 }
 
+// writes says who wrote an object and when, but for the agent: it keeps what it saw of the hub's history in the
+// ConfigMap that its chart makes.
+func writes(o *unstructured.Unstructured) string {
+	var all []string
+	for _, of := range o.GetManagedFields() {
+		if of.Manager != charts.Agent {
+			all = append(all, fmt.Sprint(of.Manager, " ", of.Operation, " ", of.Time))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
 func (w *clusterEnv) testUninstall(t *testing.T) {
 	w.must(t, w.spoke, "spoke", "uninstall", "--context", "spoke", "--yes")
 	w.must(t, w.hub, "hub", "uninstall", "--context", "hub", "--yes")
 	for _, n := range []*node{w.hub, w.spoke} {
-		eventually(t, "the end of the pods of "+n.name, func(ctx context.Context) error {
-			pods, err := n.client.CoreV1().Pods(harness.ArgoCDNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name in (argomesh-principal, argomesh-agent)"})
+		harnesstest.Eventually(t, patience, "the end of the pods of "+n.name, func() error {
+			pods, err := n.client.CoreV1().Pods(harness.ArgoCDNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name in (argomesh-principal, argomesh-agent)"})
 			if err == nil && len(pods.Items) > 0 {
 				err = fmt.Errorf("%d are there", len(pods.Items))
 			}
@@ -516,23 +516,13 @@ func (w *clusterEnv) testUninstall(t *testing.T) {
 	}
 }
 
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := harness.Eventually(ctx, what, func() error { return check(ctx) }); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// available waits until all pods of a Deployment of Argo CD's namespace are ready.
-func (n *node) available(t *testing.T, name string) {
+// available waits until all pods of a Deployment are ready.
+func (n *node) available(t *testing.T, namespace, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	err := harness.Eventually(ctx, "Deployment "+name, func() error {
-		d, err := n.client.AppsV1().Deployments(harness.ArgoCDNamespace).Get(ctx, name, metav1.GetOptions{})
+		d, err := n.client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -550,7 +540,7 @@ func ready(d *appsv1.Deployment) bool {
 	return d.Status.ObservedGeneration == d.Generation && d.Status.ReadyReplicas == *d.Spec.Replicas && d.Status.UpdatedReplicas == *d.Spec.Replicas
 }
 
-// explain says how the pods of a node are, and what those say that are not ready.
+// explain says how the pods of a node are, and what ours say and those that are not ready.
 func (n *node) explain(t *testing.T) string {
 	t.Helper()
 	var out strings.Builder
@@ -560,13 +550,15 @@ func (n *node) explain(t *testing.T) string {
 	}
 	for _, p := range pods.Items {
 		fmt.Fprintf(&out, "%s/%s is %s\n", p.Namespace, p.Name, p.Status.Phase)
+		ours := p.Labels["app.kubernetes.io/part-of"] == "argomesh"
 		for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
-			if c.Ready {
+			if c.Ready && !ours {
 				continue
 			}
 			state, err := json.Marshal(c.State)
 			fmt.Fprintf(&out, "  %s: %s %v\n", c.Name, state, err)
-			log, err := n.client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: c.Name, TailLines: new(int64(20))}).DoRaw(t.Context())
+			options := &corev1.PodLogOptions{Container: c.Name, TailLines: new(int64(40))}
+			log, err := n.client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, options).DoRaw(t.Context())
 			fmt.Fprintf(&out, "    %s %v\n", strings.ReplaceAll(string(log), "\n", "\n    "), err)
 		}
 	}
@@ -581,12 +573,14 @@ func (n *node) explain(t *testing.T) string {
 }
 
 func (w *clusterEnv) testConnected(t *testing.T) {
-	eventually(t, "the agent's connection", func(ctx context.Context) error {
-		o, err := w.hub.plane.Resource(v1alpha1.AgentResource, harness.ArgoCDNamespace).Get(ctx, agentName, metav1.GetOptions{})
+	harnesstest.Eventually(t, patience, "the agent's connection", func() error {
+		o, err := w.hub.plane.Resource(v1alpha1.AgentResource, harness.ArgoCDNamespace).Get(t.Context(), agentName, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if connected, _, err := unstructured.NestedBool(o.Object, "status", "connected"); err != nil || !connected {
+		connected, _, err := unstructured.NestedBool(o.Object, "status", "connected")
+		id, _, idErr := unstructured.NestedString(o.Object, "status", "spiffeID")
+		if err := errors.Join(err, idErr); err != nil || !connected || id != agentID {
 			return fmt.Errorf("its status is %v: %w", o.Object["status"], err)
 		}
 		return nil
@@ -616,8 +610,8 @@ func (w *clusterEnv) testApplication(t *testing.T) {
 			"syncPolicy":  map[string]any{"automated": map[string]any{}, "syncOptions": []any{"CreateNamespace=true"}},
 		},
 	})
-	eventually(t, "the Application on the hub", func(ctx context.Context) error {
-		o, err := w.hub.plane.Resource(harness.Applications, agentName).Get(ctx, "speaker", metav1.GetOptions{})
+	harnesstest.Eventually(t, patience, "the Application on the hub", func() error {
+		o, err := w.hub.plane.Resource(harness.Applications, agentName).Get(t.Context(), "speaker", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -641,7 +635,7 @@ func (w *clusterEnv) testLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// In place of a DNS server.
+	// kubectl is in no pod, and asks the DNS server of this machine.
 	const host = "argomesh-principal.argocd.svc"
 	if !strings.Contains(access.Host, host) {
 		t.Fatalf("the cluster Secret's server is %s", access.Host)
@@ -700,8 +694,8 @@ func (w *clusterEnv) testLog(t *testing.T) {
 	w.report.log = all
 }
 
-// All containers run, and none has ended in error. On a busy machine kubelet may find one
-// too slow and start it again, which the report shows.
+// All containers run, and none has ended in error but that of Dex, which does until argocd-server has made its key.
+// On a busy machine kubelet may find one too slow and start it again, which the report shows.
 func (w *clusterEnv) testNoFailures(t *testing.T) {
 	for _, n := range []*node{w.hub, w.spoke} {
 		pods, err := n.client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
@@ -710,7 +704,8 @@ func (w *clusterEnv) testNoFailures(t *testing.T) {
 		}
 		for _, p := range pods.Items {
 			for _, c := range p.Status.ContainerStatuses {
-				if ended := c.LastTerminationState.Terminated; c.State.Running == nil || ended != nil && ended.ExitCode != 0 {
+				ended := c.LastTerminationState.Terminated
+				if c.State.Running == nil || ended != nil && ended.ExitCode != 0 && c.Name != "dex" {
 					t.Errorf("%s of pod %s/%s: %+v, and before %+v", c.Name, p.Namespace, p.Name, c.State, c.LastTerminationState)
 				}
 			}
@@ -737,6 +732,8 @@ type report struct {
 	// refused how many packets the firewall dropped of those that the hub sent.
 	pods, log []string
 	refused   int
+	// denied are rows about what NetworkPolicies denied.
+	denied []string
 	// connectivity is what "agentctl connectivity test" printed.
 	connectivity string
 }
@@ -783,13 +780,20 @@ $ kubectl --kubeconfig spoke.kubeconfig --namespace speaker logs -f deployment/s
 What agentctl said of the way to the spoke:
 
 `+"```"+`
-$ agentctl connectivity test edge-1 --context hub --image argomesh.test/busybox:1 --skip redis
+$ agentctl connectivity test edge-1 --context hub --image argomesh.test/busybox:1
 %s`+"```"+`
 
 The firewall dropped %d packets of the connections that the hub tried to open.
 
+Connections that the charts' NetworkPolicies deny, twice each, and that came about while the policy was deleted:
+
+| Cluster | From | To | Chain that dropped them | Packets dropped |
+|---|---|---|---|---|
+%s
+
 `, time.Now().Format(time.DateOnly), release, runtime.NumCPU(), strings.Join(r.rows, "\n"),
-		r.pods[0], r.pods[1], strings.Join(r.log, "\n"), r.connectivity, r.refused)
+		r.pods[0], r.pods[1], strings.Join(r.log, "\n"), r.connectivity, r.refused,
+		strings.Join(r.denied, "\n"))
 	t.Log(result)
 	if t.Failed() || !golden.Updating() {
 		return

@@ -16,20 +16,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/static"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // content is what an image of files of this machine holds.
 type content struct {
-	files map[string]string // those of this machine, by their path in the image
-	links map[string]string // symbolic links
+	files  map[string]string // those of this machine, by their path in the image
+	links  map[string]string // symbolic links
+	folder string            // in which programs start; empty for that of the root
 }
 
 func newContent() *content {
@@ -101,8 +100,8 @@ func (c *content) layer() ([]byte, error) {
 	}
 	problems := []error{
 		add("/tmp"),
-		file("/etc/passwd", 0o644, []byte("root:x:0:0::/tmp:/bin/sh\nnonroot:x:65532:65532::/tmp:/bin/sh\n")),
-		file("/etc/group", 0o644, []byte("root:x:0:\nnonroot:x:65532:\n")),
+		file("/etc/passwd", 0o644, []byte("root:x:0:0::/tmp:/bin/sh\nnonroot:x:65532:65532::/tmp:/bin/sh\nargocd:x:999:999::/home/argocd:/bin/sh\n")),
+		file("/etc/group", 0o644, []byte("root:x:0:\nnonroot:x:65532:\nargocd:x:999:\n")),
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.files)) {
 		content, err := os.ReadFile(c.files[name])
@@ -134,7 +133,9 @@ func (c *content) image(t *testing.T, user string, entrypoint ...string) v1.Imag
 	}
 	config = config.DeepCopy()
 	config.Architecture, config.OS = runtime.GOARCH, "linux"
-	config.Config = v1.Config{Entrypoint: entrypoint, User: user, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin"}}
+	config.Config = v1.Config{
+		Entrypoint: entrypoint, User: user, WorkingDir: c.folder, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin"},
+	}
 	if image, err = mutate.ConfigFile(image, config); err != nil {
 		t.Fatal(err)
 	}
@@ -160,18 +161,6 @@ func readLayout(t *testing.T, folder string) v1.Image {
 		t.Fatal(err)
 	}
 	return image
-}
-
-// save writes an image as containerd imports it.
-func save(t *testing.T, file, reference string, image v1.Image) {
-	t.Helper()
-	tag, err := name.NewTag(reference)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tarball.WriteToFile(file, tag, image); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // firstOf returns the first of some files that is there.

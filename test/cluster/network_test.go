@@ -10,12 +10,14 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // command runs a program of this machine and returns what it prints.
@@ -56,20 +58,26 @@ func (n namespaces) network(line ...string) []string {
 	return append([]string{"nsenter", "--target", n.pid(), "--net", "--"}, line...)
 }
 
-// within calls do on a thread that is in n's network. What it opens stays there.
-func (n namespaces) within(do func() error) error {
+// netns is the one for networks.
+func (n namespaces) netns() netns { return netns("/proc/" + n.pid() + "/ns/net") }
+
+// netns is a namespace for networks, by the path of a file of it: that of a node, or of a pod.
+type netns string
+
+// within calls do on a thread that is in n. What it opens stays there.
+func (n netns) within(do func() error) error {
 	failed := make(chan error, 1)
 	go func() {
 		// The thread is not unlocked: it ends with the goroutine, and nothing else ever
 		// runs in n.
 		runtime.LockOSThread()
-		fd, err := unix.Open("/proc/"+n.pid()+"/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open(string(n), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err == nil {
 			err = unix.Setns(fd, unix.CLONE_NEWNET)
 			_ = unix.Close(fd) // only read from
 		}
 		if err != nil {
-			failed <- fmt.Errorf("enter the network of process %d: %w", n, err)
+			failed <- fmt.Errorf("enter network %s: %w", n, err)
 			return
 		}
 		failed <- do()
@@ -78,7 +86,7 @@ func (n namespaces) within(do func() error) error {
 }
 
 // dial connects from n to an IP address and port.
-func (n namespaces) dial(ctx context.Context, address string) (conn net.Conn, err error) {
+func (n netns) dial(ctx context.Context, address string) (conn net.Conn, err error) {
 	err = n.within(func() error {
 		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
 		return err
@@ -91,7 +99,7 @@ func (n namespaces) dial(ctx context.Context, address string) (conn net.Conn, er
 func (n namespaces) forward(t *testing.T, listen, to string) {
 	t.Helper()
 	var l net.Listener
-	if err := n.within(func() (err error) {
+	if err := n.netns().within(func() (err error) {
 		l, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", listen)
 		return err
 	}); err != nil {
@@ -184,6 +192,24 @@ func makeNetworks(t *testing.T, hub, spoke *node) {
 	// The hub knows the way to the spoke's pods: what stops it is the firewall alone.
 	hub.do(t, "ip", "route", "add", spoke.pods, "via", wanSpoke)
 	run(t, wall, spoke.spaces.inside("nft", "-f", "-")...)
+}
+
+// networkOf is the network of a pod of the node, by one of the pod's processes: their cgroups are named for it.
+func (n *node) networkOf(t *testing.T, pod *corev1.Pod) netns {
+	t.Helper()
+	// Process IDs are those of the node.
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/root/proc/[0-9]*/cgroup", n.spaces))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		groups, err := os.ReadFile(file)
+		if err == nil && strings.Contains(string(groups), "/pod"+string(pod.UID)) { // one that has ended has none
+			return netns(filepath.Join(filepath.Dir(file), "ns", "net"))
+		}
+	}
+	t.Fatalf("pod %s/%s has no process", pod.Namespace, pod.Name)
+	return ""
 }
 
 // do runs a program on the node, which may not fail.

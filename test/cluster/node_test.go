@@ -24,7 +24,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"github.com/argomesh/argomesh/test/cluster/policy"
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
 // node is one Kubernetes cluster of one node.
@@ -36,6 +38,8 @@ type node struct {
 	// pods are the addresses of pods.
 	pods string
 	dir  string
+	// policy is the program that enforces NetworkPolicies.
+	policy string
 
 	h      *harness.Harness
 	plane  *harness.ControlPlane
@@ -74,7 +78,7 @@ func (n *node) open(t *testing.T, workload string) {
 			t.Error(err)
 		}
 	})
-	eventually(t, "the namespaces of "+n.name, func(context.Context) error {
+	harnesstest.Eventually(t, patience, "the namespaces of "+n.name, func() error {
 		children, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", holder.PID()))
 		if err != nil {
 			return harness.Permanent(errors.Join(err, errors.New(holder.LogTail(10))))
@@ -199,9 +203,9 @@ func sweep(t *testing.T) {
 // sandboxImage is what holds the network of a pod.
 const sandboxImage = "argomesh.test/pause:1"
 
-// start starts what makes a node of the namespaces, and waits until it is Ready. caller
-// is the authority of the certificate with which the API server calls kubelet.
-func (n *node) start(t *testing.T, images []string, caller string) {
+// start starts what makes a node of the namespaces, and waits until it is Ready. images is the address of
+// the registry, and caller the authority of the certificate with which the API server calls kubelet.
+func (n *node) start(t *testing.T, images, caller string) {
 	t.Helper()
 	for _, folder := range []string{"cni", "ipam", "logs", "kubelet", "containerd", "state"} {
 		if err := os.MkdirAll(filepath.Join(n.dir, folder), 0o755); err != nil { //nolint:gosec // pods enter some
@@ -209,18 +213,22 @@ func (n *node) start(t *testing.T, images []string, caller string) {
 		}
 	}
 	n.makeCgroups(t)
-	n.startContainerd(t)
-	for _, file := range images {
-		n.do(t, "ctr", "--address", n.socket(), "--namespace", "k8s.io", "images", "import", file)
-	}
+	n.startContainerd(t, n.useRegistry(t, images))
 	// The API server is a process of this machine, which the node does not see.
 	api := n.ip + ":6443"
 	n.spaces.forward(t, api, strings.TrimPrefix(n.plane.URL, "https://"))
 	kubeconfig := n.kubeconfig(t, "https://"+api)
 	n.publish(t)
+	// What the CSI driver mounts into pods, in a pod of its own, is seen outside of it.
+	n.do(t, "mount", "--bind", n.root(), n.root())
+	n.do(t, "mount", "--make-rshared", n.root())
 	n.startKubelet(t, kubeconfig, caller)
 	n.startProxy(t, kubeconfig)
+	n.startPolicy(t, kubeconfig)
 }
+
+// root is the folder of kubelet.
+func (n *node) root() string { return filepath.Join(n.dir, "kubelet") }
 
 func (n *node) socket() string { return filepath.Join(n.dir, "c.sock") }
 
@@ -279,7 +287,7 @@ func (n *node) write(t *testing.T, name string, content any) string {
 	return file
 }
 
-func (n *node) startContainerd(t *testing.T) {
+func (n *node) startContainerd(t *testing.T, registries string) {
 	t.Helper()
 	n.write(t, "cni/pods.conflist", map[string]any{"cniVersion": "0.4.0", "name": "pods", "plugins": []any{map[string]any{
 		"type": "ptp", // each pod is routed, so that what comes by a Service goes back by it
@@ -302,10 +310,12 @@ state = %q
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = %q
     conf_dir = %q
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = %q
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
 `, filepath.Join(n.dir, "containerd"), filepath.Join(n.dir, "state"), n.socket(), filepath.Join(n.dir, "opt"),
-		sandboxImage, plugins, filepath.Join(n.dir, "cni"))
+		sandboxImage, plugins, filepath.Join(n.dir, "cni"), registries)
 	file := filepath.Join(n.dir, "containerd.toml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
@@ -338,20 +348,22 @@ func (n *node) startKubelet(t *testing.T, kubeconfig, caller string) {
 		t.Fatal(err)
 	}
 	resolv := filepath.Join(n.dir, "resolv.conf")
-	if err := os.WriteFile(resolv, nil, 0o644); err != nil { //nolint:gosec // pods read it
+	if err := os.WriteFile(resolv, []byte("nameserver "+wanHub+"\n"), 0o644); err != nil { //nolint:gosec // pods read it
 		t.Fatal(err)
 	}
 	config := n.write(t, "kubelet.yaml", map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"containerRuntimeEndpoint": "unix://" + n.socket(),
 		"address":                  "0.0.0.0", "port": 10250, "readOnlyPort": 0, "healthzBindAddress": "127.0.0.1",
-		// Only the API server is known to it, and may do everything.
+		// The API server comes with a certificate, SPIRE's agent with the token of its account. The API server says what
+		// each of them may.
 		"authentication": map[string]any{
-			"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": false}, "x509": map[string]any{"clientCAFile": caller},
+			"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true}, "x509": map[string]any{"clientCAFile": caller},
 		},
-		"authorization": map[string]any{"mode": "AlwaysAllow"},
+		"authorization": map[string]any{"mode": "Webhook"},
 		// Two kubelets of a machine would tidy up each other's cgroups.
 		"cgroupDriver": "cgroupfs", "failCgroupV1": false, "cgroupRoot": "/" + n.cgroup(), "enforceNodeAllocatable": []any{},
+		"clusterDNS": []any{dnsService}, "clusterDomain": clusterDomain,
 		"failSwapOn": false, "makeIPTablesUtilChains": false, "resolvConf": resolv, "podLogsDir": filepath.Join(n.dir, "logs"),
 		"imageGCHighThresholdPercent": 100, "evictionHard": map[string]any{"memory.available": "1Mi"}, "maxPods": 50,
 		"syncFrequency": "10s", "nodeStatusUpdateFrequency": "5s", "volumePluginDir": filepath.Join(n.dir, "plugins"),
@@ -368,7 +380,7 @@ func (n *node) startKubelet(t *testing.T, kubeconfig, caller string) {
 		}
 		return fmt.Errorf("it is not ready: %v", found.Status.Conditions)
 	}, path, "--config", config, "--kubeconfig", kubeconfig, "--hostname-override", n.name, "--node-ip", n.ip,
-		"--root-dir", filepath.Join(n.dir, "kubelet"), "--cert-dir", filepath.Join(n.dir, "pki"))
+		"--root-dir", n.root(), "--cert-dir", filepath.Join(n.dir, "pki"))
 }
 
 func (n *node) startProxy(t *testing.T, kubeconfig string) {
@@ -385,10 +397,20 @@ func (n *node) startProxy(t *testing.T, kubeconfig string) {
 		"conntrack": map[string]any{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
 	})
 	n.run(t, "kube-proxy", func(ctx context.Context) error {
-		conn, err := n.spaces.dial(ctx, "10.96.0.1:443") // Service kubernetes
+		conn, err := n.spaces.netns().dial(ctx, "10.96.0.1:443") // Service kubernetes
 		if err != nil {
 			return err
 		}
 		return conn.Close()
 	}, path, "--config", config)
+}
+
+// startPolicy starts what enforces NetworkPolicies. From then on they hold for each pod that comes.
+func (n *node) startPolicy(t *testing.T, kubeconfig string) {
+	t.Helper()
+	n.run(t, "policy", func(ctx context.Context) error {
+		list := n.spaces.inside("nft", "list", "table", "inet", policy.Table)
+		_, err := command(ctx, "", list[0], list[1:]...)
+		return err
+	}, n.policy, "--kubeconfig", kubeconfig, "--node", n.name)
 }

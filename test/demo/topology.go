@@ -231,7 +231,11 @@ func (t *topology) startSite(ctx context.Context, s *site, id string, plane harn
 		return err
 	})
 	g.Go(func() (err error) {
-		plane.Name, plane.Etcd = s.name, t.etcd
+		theirs, err := t.h.ArgoCDDefinitions(argocd)
+		if err != nil {
+			return err
+		}
+		plane.Name, plane.Etcd, plane.Manifests = s.name, t.etcd, append(plane.Manifests, theirs...)
 		if s.controlPlane, err = t.h.StartControlPlane(ctx, plane); err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -50,6 +51,8 @@ type ControlPlaneConfig struct {
 	// asks no one who they are, so while it runs every user of this machine can run
 	// commands as this one. Empty means that the node serves nothing.
 	Kubelet string
+	// KubeletOfPods has kwok read what Kubelet says of single pods from the API server, too: the kinds of PodKinds.
+	KubeletOfPods bool
 	// ServerArgs are added to those of kube-apiserver; the last of equal flags wins.
 	ServerArgs []string
 	// ServerMemory is the memory from which on kube-apiserver collects garbage ever
@@ -88,6 +91,7 @@ type ControlPlane struct {
 
 	h       *Harness
 	release string
+	defined []string // files of custom resource definitions that it had from the start
 	rest    *rest.Config
 	applier *applier
 }
@@ -133,14 +137,39 @@ func (c *ControlPlane) startAll(ctx context.Context, cfg ControlPlaneConfig) err
 	if err != nil {
 		return err
 	}
+	definitions, others, err := definitionsAmong(cfg.Manifests)
+	if err != nil {
+		return err
+	}
+	seed, err := c.seedFile(definitions)
+	if err != nil {
+		return err
+	}
+	sown, keep, err := c.begin(ctx, seed)
+	if err != nil {
+		return fmt.Errorf("seed: %w", err)
+	}
 	if err := c.startServer(ctx, files, token, cfg); err != nil {
 		return err
 	}
 	if c.applier, err = newApplier(c.rest); err != nil {
 		return err
 	}
+	if c.defined = definitions; !sown {
+		if err := c.ApplyFiles(ctx, definitions...); err != nil {
+			return err
+		}
+		if err := keep(ctx); err != nil {
+			return fmt.Errorf("seed: %w", err)
+		}
+	}
+	return c.startRest(ctx, files, others, cfg)
+}
+
+// startRest applies manifests, and starts what runs beside the API server.
+func (c *ControlPlane) startRest(ctx context.Context, files servingFiles, manifests []string, cfg ControlPlaneConfig) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.ApplyFiles(ctx, cfg.Manifests...) })
+	g.Go(func() error { return c.ApplyFiles(ctx, manifests...) })
 	controllers := cfg.Controllers
 	if controllers == nil && cfg.Workloads {
 		controllers = WorkloadControllers()
@@ -159,7 +188,7 @@ func (c *ControlPlane) startAll(ctx context.Context, cfg ControlPlaneConfig) err
 	}
 	if cfg.Workloads {
 		g.Go(func() (err error) {
-			c.Kwok, err = c.startKwok(ctx, files, cfg.Kubelet)
+			c.Kwok, err = c.startKwok(ctx, files, cfg)
 			return err
 		})
 	}
@@ -341,9 +370,8 @@ func (c *ControlPlane) startComponent(ctx context.Context, program string, files
 	})
 }
 
-// startKwok gives the control plane a node, whose kubelet kwok plays. kubelet is
-// that of ControlPlaneConfig.
-func (c *ControlPlane) startKwok(ctx context.Context, files servingFiles, kubelet string) (*Process, error) {
+// startKwok gives the control plane a node, whose kubelet kwok plays.
+func (c *ControlPlane) startKwok(ctx context.Context, files servingFiles, cfg ControlPlaneConfig) (*Process, error) {
 	path, err := c.h.tools.Path("kwok")
 	if err != nil {
 		return nil, err
@@ -362,13 +390,23 @@ func (c *ControlPlane) startKwok(ctx context.Context, files servingFiles, kubele
 		"--node-ip=127.0.0.1",
 		"--node-lease-duration-seconds=0", // no controller here evicts from silent nodes
 	}
-	if kubelet != "" {
+	if cfg.KubeletOfPods {
+		var kinds []string
+		for kind, resource := range PodKinds() {
+			if err := c.Apply(ctx, podKind(kind, resource)); err != nil {
+				return nil, err
+			}
+			kinds = append(kinds, kind)
+		}
+		args = append(args, "--enable-crds="+strings.Join(kinds, ","))
+	}
+	if cfg.Kubelet != "" {
 		port, err := c.h.Port()
 		if err != nil {
 			return nil, err
 		}
 		args = append(args,
-			"--config="+kubelet,
+			"--config="+cfg.Kubelet,
 			fmt.Sprintf("--server-address=127.0.0.1:%d", port),
 			fmt.Sprintf("--node-port=%d", port),
 			"--tls-cert-file="+files.cert,
@@ -400,6 +438,31 @@ func (c *ControlPlane) startKwok(ctx context.Context, files servingFiles, kubele
 			return fmt.Errorf("node %s is not ready", node)
 		},
 	})
+}
+
+// PodKinds are kinds of kwok that say what its kubelet does for one pod, which has the same name.
+func PodKinds() map[string]schema.GroupVersionResource {
+	kinds := schema.GroupVersion{Group: "kwok.x-k8s.io", Version: "v1alpha1"}
+	return map[string]schema.GroupVersionResource{"PortForward": kinds.WithResource("portforwards"), "Logs": kinds.WithResource("logs")}
+}
+
+// podKind is the definition of one of PodKinds.
+func podKind(kind string, resource schema.GroupVersionResource) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1",
+		"kind":       "CustomResourceDefinition",
+		"metadata":   map[string]any{"name": resource.Resource + "." + resource.Group},
+		"spec": map[string]any{
+			"group": resource.Group, "scope": "Namespaced",
+			"names": map[string]any{"kind": kind, "listKind": kind + "List", "plural": resource.Resource, "singular": strings.ToLower(kind)},
+			"versions": []any{map[string]any{
+				"name": resource.Version, "served": true, "storage": true,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{
+					"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+				}},
+			}},
+		},
+	}}
 }
 
 func nodeObject(name string) *unstructured.Unstructured {

@@ -56,6 +56,8 @@ type Command struct {
 	Nice int
 	// Idle runs the program only while no other wants the processor (SCHED_IDLE of sched(7)).
 	Idle bool
+	// Isolated runs the program with the attributes of Isolated, as the first process of its own namespaces.
+	Isolated bool
 }
 
 // Process is a process of a Harness. It may be stopped and started again, with the
@@ -329,10 +331,12 @@ func (p *Process) launch() (*run, error) {
 	cmd.Dir = cmp.Or(p.cmd.Dir, own)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = slices.Concat([]string{"PATH=" + p.h.searchPath(), "HOME=" + own, "TMPDIR=" + temporary}, p.cmd.Env)
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setpgid:   true, // an interrupt at the terminal is for us, we stop in order
-		Pdeathsig: syscall.SIGKILL,
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if p.cmd.Isolated {
+		cmd.SysProcAttr = Isolated()
 	}
+	cmd.SysProcAttr.Setpgid = true // an interrupt at the terminal is for us, we stop in order
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	p.h.mu.Lock()
 	closed := p.h.closed
 	p.h.mu.Unlock()

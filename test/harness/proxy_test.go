@@ -3,7 +3,6 @@
 package harness_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // startEcho returns the address of a server that sends back what it gets, and ends
@@ -46,15 +46,7 @@ func startProxy(t *testing.T, target string) *harness.Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- proxy.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
-	})
+	kit.Background(t, proxy.Run)
 	return proxy
 }
 

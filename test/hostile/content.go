@@ -44,6 +44,20 @@ func dear(version int) []byte {
 		strings.Repeat(one+",", 200), one)
 }
 
+// crowded is the content of an AppProject with as many entries, no two of which are the same, as an event has room for.
+func crowded(version int) []byte {
+	const each = 12_000
+	list := func(one string) string {
+		entries := make([]string, each)
+		for i := range entries {
+			entries[i] = fmt.Sprintf(one, version*each+i)
+		}
+		return strings.Join(entries, ",")
+	}
+	return fmt.Appendf(nil, `{"annotations":{},"labels":{},"spec":{"destinations":[%s],"destinationServiceAccounts":[%s],"sourceRepos":["*"],"syncWindows":[%s]}}`,
+		list(`{"namespace":"%d","server":"*"}`), list(`{"server":"*","namespace":"%d"}`), list(`{"kind":"allow","schedule":"%d"}`))
+}
+
 // refused is the content of an Application that no API server takes: its destination is none.
 func refused(version, size int) []byte {
 	return fmt.Appendf(nil, `{"annotations":{},"labels":{},"spec":{"destination":"%d-%s","project":"open","source":{"path":"."}},"status":{}}`,

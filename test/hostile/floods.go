@@ -59,6 +59,11 @@ func (a *agent) onStream() []onStream {
 				return apply(fmt.Sprint("d.", v), stream.AppProjects, fmt.Sprint("project-", i), "u", dear(v))
 			})
 		}},
+		{"projects of many entries", stream.Autonomous, func(l *line) error {
+			return l.mannered(4, func(i, v int) stream.Event {
+				return apply(fmt.Sprint("c.", v), stream.AppProjects, fmt.Sprint("project-", i), "u", crowded(v))
+			})
+		}},
 		{"objects that are refused", 0, func(l *line) error {
 			return l.mannered(64, func(i, v int) stream.Event {
 				return apply(fmt.Sprint("f.", v), a.own(), fmt.Sprint("refused-", i), "u", refused(v, 64<<10))
@@ -148,7 +153,7 @@ func (a *agent) onStream() []onStream {
 			v := int64(0)
 			return l.both(func() error {
 				v++
-				return l.send(stream.FrameOf(stream.SpokeInfo{Applications: v, APIs: v, Resources: v, CacheSynced: time.Unix(v, 0), Told: time.Unix(v, 0)}))
+				return l.send(stream.FrameOf(stream.SpokeInfo{Applications: v, APIs: v, Resources: v, CacheSynced: time.Unix(v, 0), SentAt: time.Unix(v, 0)}))
 			}, nil)
 		}},
 		{"events of Applications", 0, func(l *line) error {

@@ -14,8 +14,9 @@ import (
 // Log collects lines of a zerolog.Logger. Its methods may be called concurrently.
 type Log struct {
 	mu      sync.Mutex // guards what follows
-	lines   []map[string]any
-	changed chan struct{} // closed by the next line
+	text    strings.Builder
+	lines   []map[string]any // what text says
+	changed chan struct{}    // closed by the next line
 }
 
 // NewLog returns one without lines.
@@ -34,11 +35,28 @@ func (l *Log) Write(p []byte) (int, error) {
 	}
 	close(l.changed)
 	l.changed = make(chan struct{})
-	return len(p), nil
+	return l.text.Write(p)
 }
 
 // Logger writes to l.
 func (l *Log) Logger() zerolog.Logger { return zerolog.New(l) }
+
+// String returns the lines so far as they were written.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Show prints the lines at the end of a test that has failed.
+func (l *Log) Show(t testing.TB) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log:\n%s", l)
+		}
+	})
+}
 
 // Lines returns the lines so far, and a channel that is closed by the next one.
 func (l *Log) Lines() (lines []map[string]any, changed <-chan struct{}) {

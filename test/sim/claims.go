@@ -36,7 +36,7 @@ func (p *process) informed(key stream.ResourceKey) {
 	}
 	kept, accepted := keptOf(o)
 	m.Accept(accepted)
-	m.Announce(continuity.Told(kept, 0))
+	m.Announce(continuity.HistoryOf(kept, 0))
 	says := presence.LinkState{ObservedAt: linkOf(o).ObservedAt}
 	if link := linkOf(o).Link; link != nil {
 		says.Epoch = link.Epoch

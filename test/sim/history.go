@@ -206,7 +206,7 @@ type remembered struct {
 	History stream.History `json:"history"`
 }
 
-// remember is mirror.Config.Remember.
+// remember is mirror.Config.SaveHistory.
 func (p *process) remember(ctx context.Context, hub string, h stream.History) error {
 	store := client{Store: p.client, process: p}
 	for {

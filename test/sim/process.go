@@ -257,21 +257,22 @@ func (p *process) mirror(a Agent) *mirror.Mirror {
 	}
 	if a.Shared && p.site.side == stream.Hub {
 		cfg.Rules.ByDestination = true
-		cfg.Store, cfg.Subscribe = p.shares.Of(name), func(changed func(stream.ResourceKey)) func() { return p.subscribe(a.Name, changed) }
+		cfg.Store = p.shares.For(name)
+		cfg.Subscribe = func(changed func(stream.ResourceKey)) func() { return p.subscribe(a.Name, changed) }
 	}
 	if p.site.side == stream.Hub {
 		cfg.Rules.Hub = hubUID
 		h := &past{process: p, agent: a}
 		cfg.Cascades = p.cascades
 		cfg.History, cfg.Confirm = h.judge().Verify, client{Store: p.client, process: p}.Confirm
-		cfg.Places = func(_ context.Context, namespaces []string) (map[string]string, error) {
+		cfg.TerminatingNamespaces = func(_ context.Context, namespaces []string) (map[string]string, error) {
 			return p.site.places(namespaces), nil
 		}
 		if p.fleet.spokes[a.Name].linked() {
 			p.keepers = append(p.keepers, h)
 		}
 	} else {
-		cfg.Remember, cfg.Fence = p.remember, p.fence
+		cfg.SaveHistory, cfg.Fence = p.remember, p.fence
 	}
 	p.fleet.spokes[a.Name].apply(&cfg, p.site.side)
 	if began, cascades, _ := p.fleet.spokes[a.Name].departure.now(); p.site.side == stream.Hub && !began.IsZero() {

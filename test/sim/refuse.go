@@ -122,7 +122,7 @@ func (w *Fleet) doom(s *spoke, c Command) {
 	}
 }
 
-// places is mirror.Config.Places.
+// places is mirror.Config.TerminatingNamespaces.
 func (s *site) places(namespaces []string) map[string]string {
 	doomed := map[string]string{}
 	for _, namespace := range namespaces {

@@ -8,7 +8,7 @@
 //	go run ./test/tools releases    other releases of Argo CD, for the tests
 //	go run ./test/tools images      what builds images
 //	go run ./test/tools earlier     programs of ours from before, for tests of upgrades
-//	go run ./test/tools nodes       kubelet and kube-proxy, for the test of real pods
+//	go run ./test/tools nodes       kubelet and what else clusters of real pods have, for their test
 //	go run ./test/tools etcd ko     named tools
 //	go run ./test/tools -list       where everything is; builds nothing
 //

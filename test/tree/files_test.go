@@ -2,7 +2,6 @@ package tree
 
 import (
 	"bytes"
-	"go/ast"
 	"go/format"
 	"go/parser"
 	"go/token"
@@ -126,36 +125,6 @@ func TestNoBinariesAreTracked(t *testing.T) {
 		if bytes.HasPrefix(content, []byte("\x7fELF")) {
 			t.Errorf("%s is a program: build it into bin", name)
 		}
-	}
-}
-
-// The clock and goroutines have no place where the protocol is decided: inputs carry
-// the time, and every case fits in a table (docs/contributing/conventions.md, pure decisions).
-func TestLinkIsAStateMachine(t *testing.T) {
-	clock := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
-	link := byName(t)["stream/link"]
-	if len(link.GoFiles) == 0 {
-		t.Fatal("stream/link has no files: mend this test")
-	}
-	for _, name := range link.GoFiles {
-		fset := token.NewFileSet()
-		file, err := parser.ParseFile(fset, filepath.Join(link.Dir, name), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.GoStmt:
-				t.Errorf("%v: stream/link starts a goroutine", fset.Position(n.Pos()))
-			case *ast.SendStmt, *ast.SelectStmt, *ast.ChanType:
-				t.Errorf("%v: stream/link uses a channel", fset.Position(n.Pos()))
-			case *ast.SelectorExpr:
-				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains(clock, n.Sel.Name) {
-					t.Errorf("%v: stream/link reads the clock (time.%s)", fset.Position(n.Pos()), n.Sel.Name)
-				}
-			}
-			return true
-		})
 	}
 }
 

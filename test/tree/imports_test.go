@@ -384,24 +384,3 @@ func TestNeverLinked(t *testing.T) {
 		}
 	}
 }
-
-// Direct imports that do input or output, in packages that decide and do not act.
-// (Standard packages such as crypto/x509 link net for its types, so the closure
-// says nothing here.)
-func TestPureCore(t *testing.T) {
-	// Clients, whose names for constants and codes are free.
-	acts := func(imported string) bool {
-		return imported == "google.golang.org/grpc" || strings.HasPrefix(imported, "k8s.io/client-go/")
-	}
-	forbidden := []string{"net", "net/http", "os", "os/exec", "os/signal", "io/ioutil", "syscall", "database/sql", "log", "log/slog", "math/rand", "math/rand/v2"}
-	pure := []string{"identity", "stream", "stream/link", "backends/glob", "backends/object", "backends/ownership", "fleet", "mesh", "mesh/istio", "mesh/spire"}
-	existing := byName(t)
-	for _, name := range pure {
-		p := existing[name] // without imports while it is planned; TestImportTableIsOfThisTree knows
-		for _, imported := range p.Imports {
-			if slices.Contains(forbidden, imported) || acts(imported) {
-				t.Errorf("%s imports %s: it decides in pure code, and acts through what it is given (docs/contributing/conventions.md, pure decisions)", name, imported)
-			}
-		}
-	}
-}

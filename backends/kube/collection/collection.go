@@ -134,7 +134,7 @@ func values[T any](objs []any) []T {
 	return out
 }
 
-func (c *Collection[T]) tell(changes ...Change[T]) {
+func (c *Collection[T]) notifyChanged(changes ...Change[T]) {
 	if c.cfg.Changed != nil {
 		c.cfg.Changed(changes)
 	}
@@ -161,7 +161,7 @@ func (c *Collection[T]) Update(obj any) error {
 	if err := c.index.Update(entry[T]{name, after}); err != nil {
 		return err
 	}
-	c.tell(Change[T]{Before: before, After: after, Had: had, Has: true})
+	c.notifyChanged(Change[T]{Before: before, After: after, Had: had, Has: true})
 	return nil
 }
 
@@ -179,7 +179,7 @@ func (c *Collection[T]) drop(name string) error {
 	if err := c.index.Delete(entry[T]{name: name}); err != nil {
 		return err
 	}
-	c.tell(Change[T]{Before: before, Had: had})
+	c.notifyChanged(Change[T]{Before: before, Had: had})
 	return nil
 }
 
@@ -214,7 +214,7 @@ func (c *Collection[T]) Replace(list []any, resourceVersion string) error {
 		return err
 	}
 	c.once.Do(func() { close(c.listed) })
-	c.tell(changes...)
+	c.notifyChanged(changes...)
 	return nil
 }
 

@@ -6,6 +6,10 @@ app.kubernetes.io/name: argomesh-agent
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{/* The agent's pods alone: NetworkPolicies also bind a pod by which agentctl tries the way to the
+     principal, which has the labels of agent.selector and another component. */}}
+{{- define "agent.component" -}}app.kubernetes.io/component: agent{{- end -}}
+
 {{- define "agent.labels" -}}
 {{ include "agent.selector" . }}
 app.kubernetes.io/part-of: argomesh
@@ -14,9 +18,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{/* An image by its digest, where the values have one of it or of its name with tag. */}}
 {{- define "agent.image" -}}
-{{- $tag := .image.tag | default .chart.AppVersion -}}
-{{ .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ $tag }}{{ end }}
+{{- $named := printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) -}}
+{{- if .image.digest -}}{{ .image.repository }}@{{ .image.digest }}
+{{- else -}}{{ $named }}{{ with index (.root.Values.imageDigests | default dict) $named }}@{{ . }}{{ end }}
+{{- end -}}
 {{- end -}}
 
 {{/* The folder where every source puts the Workload API's socket. */}}

@@ -17,9 +17,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* The role of a cluster is named for its namespace, so that two hubs of one do not meet. */}}
 {{- define "principal.clusterName" -}}{{ .Values.serviceAccount.name }}-{{ .Release.Namespace }}{{- end -}}
 
+{{/* An image by its digest, where the values have one of it or of its name with tag. */}}
 {{- define "principal.image" -}}
-{{- $tag := .image.tag | default .chart.AppVersion -}}
-{{ .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ $tag }}{{ end }}
+{{- $named := printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) -}}
+{{- if .image.digest -}}{{ .image.repository }}@{{ .image.digest }}
+{{- else -}}{{ $named }}{{ with index (.root.Values.imageDigests | default dict) $named }}@{{ . }}{{ end }}
+{{- end -}}
 {{- end -}}
 
 {{/* The folder where every source puts the Workload API's socket. */}}

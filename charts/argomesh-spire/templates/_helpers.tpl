@@ -11,8 +11,12 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end -}}
 
+{{/* An image by its digest, where the values have one of it or of its name with tag. */}}
 {{- define "spire.image" -}}
-{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end }}
+{{- $named := printf "%s:%s" .image.repository .image.tag -}}
+{{- if .image.digest -}}{{ .image.repository }}@{{ .image.digest }}
+{{- else -}}{{ $named }}{{ with index (.root.Values.imageDigests | default dict) $named }}@{{ . }}{{ end }}
+{{- end -}}
 {{- end -}}
 
 {{- define "spire.trustDomain" -}}

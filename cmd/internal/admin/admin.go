@@ -1,11 +1,12 @@
 // Package admin serves what kubelet and Prometheus ask of a process: /livez,
-// /readyz and /metrics. It owns the HTTP side; what ready means is left to the
-// checks it is given.
+// /readyz and /metrics; and /identity, which agentctl check asks. It owns the HTTP
+// side; what ready means is left to the checks it is given.
 //
 //	server, err := admin.New(admin.Config{
-//		Checks:  []admin.Check{{Name: "identity", Ready: source.Ready}},
-//		Metrics: registry,
-//		Log:     log,
+//		Checks:   []admin.Check{{Name: "identity", Ready: source.Ready}},
+//		Identity: func() any { return inspect.DiagnoseHeld(…) },
+//		Metrics:  registry,
+//		Log:      log,
 //	})
 //	...
 //	err = server.Run(ctx, listener)
@@ -59,15 +60,18 @@ type Check struct {
 // Config holds what a Server needs. All fields but Checks are required.
 type Config struct {
 	// Checks must all pass for /readyz to answer 200. None means always ready.
-	Checks  []Check
-	Metrics prometheus.Gatherer
-	Log     zerolog.Logger
+	Checks []Check
+	// Identity returns what there is to say of our SVID and of the bundles that we need, for
+	// JSON. It is called for every request, from several goroutines, and must not block.
+	Identity func() any
+	Metrics  prometheus.Gatherer
+	Log      zerolog.Logger
 }
 
 // Server answers /livez with 200 as long as the process answers at all, whatever
 // its peers do; /readyz with 200 when all checks pass and 503 otherwise, each
 // check with its state in the body, as text or, with ?format=json, as JSON, and what
-// is wrong with one that passes;
+// is wrong with one that passes; /identity with how SVID and bundles are, as JSON;
 // /metrics in Prometheus' formats.
 type Server struct {
 	checks []Check
@@ -77,8 +81,8 @@ type Server struct {
 
 // New checks cfg and returns a server that does not run yet.
 func New(cfg Config) (*Server, error) {
-	if cfg.Metrics == nil {
-		return nil, errors.New("admin server: Metrics is nil")
+	if cfg.Metrics == nil || cfg.Identity == nil {
+		return nil, errors.New("admin server: Metrics or Identity is nil")
 	}
 	seen := make(map[string]bool)
 	for _, c := range cfg.Checks {
@@ -91,6 +95,9 @@ func New(cfg Config) (*Server, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", s.livez)
 	mux.HandleFunc("GET /readyz", s.readyz)
+	mux.HandleFunc("GET /identity", func(w http.ResponseWriter, _ *http.Request) {
+		asJSON(w, http.StatusOK, cfg.Identity())
+	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{
 		ErrorLog:            scrapeLog{cfg.Log},
 		ErrorHandling:       promhttp.ContinueOnError, // one broken collector hides no other
@@ -159,7 +166,11 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		plain(w, status, now.String())
 		return
 	}
-	body, err := json.MarshalIndent(now, "", "  ")
+	asJSON(w, status, now)
+}
+
+func asJSON(w http.ResponseWriter, status int, what any) {
+	body, err := json.MarshalIndent(what, "", "  ")
 	if err != nil {
 		plain(w, http.StatusInternalServerError, "state cannot be encoded\n")
 		return

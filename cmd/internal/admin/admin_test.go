@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/argomesh/argomesh/cmd/internal/admin"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 func TestReadiness(t *testing.T) {
@@ -84,6 +85,13 @@ func TestReadyButDegraded(t *testing.T) {
 `)
 }
 
+func nothing() any { return map[string]string{} }
+
+func TestIdentity(t *testing.T) {
+	url := serve(t, admin.Config{Metrics: prometheus.NewRegistry(), Identity: func() any { return map[string]string{"is": "<well>"} }})
+	want(t, url+"/identity", http.StatusOK, "{\n  \"is\": \"\\u003cwell\\u003e\"\n}\n")
+}
+
 func TestReadyWithoutChecks(t *testing.T) {
 	url := serve(t, admin.Config{Metrics: prometheus.NewRegistry()})
 	want(t, url+"/readyz", http.StatusOK, "ready\n")
@@ -143,7 +151,7 @@ func TestOtherRequests(t *testing.T) {
 }
 
 func TestRunReturnsTheFailure(t *testing.T) {
-	server, err := admin.New(admin.Config{Metrics: prometheus.NewRegistry(), Log: zerolog.Nop()})
+	server, err := admin.New(admin.Config{Identity: nothing, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +165,7 @@ func TestRunReturnsTheFailure(t *testing.T) {
 }
 
 func TestRunAfterTheEnd(t *testing.T) {
-	server, err := admin.New(admin.Config{Metrics: prometheus.NewRegistry(), Log: zerolog.Nop()})
+	server, err := admin.New(admin.Config{Identity: nothing, Metrics: prometheus.NewRegistry(), Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,10 +183,11 @@ func TestRunAfterTheEnd(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	ready := func() error { return nil }
 	for name, cfg := range map[string]admin.Config{
-		"no metrics":       {},
-		"a nameless check": {Metrics: prometheus.NewRegistry(), Checks: []admin.Check{{Ready: ready}}},
-		"an empty check":   {Metrics: prometheus.NewRegistry(), Checks: []admin.Check{{Name: "a"}}},
-		"a name twice":     {Metrics: prometheus.NewRegistry(), Checks: []admin.Check{{Name: "a", Ready: ready}, {Name: "a", Ready: ready}}},
+		"no metrics":       {Identity: nothing},
+		"no identity":      {Metrics: prometheus.NewRegistry()},
+		"a nameless check": {Identity: nothing, Metrics: prometheus.NewRegistry(), Checks: []admin.Check{{Ready: ready}}},
+		"an empty check":   {Identity: nothing, Metrics: prometheus.NewRegistry(), Checks: []admin.Check{{Name: "a"}}},
+		"a name twice":     {Identity: nothing, Metrics: prometheus.NewRegistry(), Checks: []admin.Check{{Name: "a", Ready: ready}, {Name: "a", Ready: ready}}},
 	} {
 		if _, err := admin.New(cfg); err == nil {
 			t.Errorf("New() with %s succeeded", name)
@@ -190,20 +199,15 @@ func TestNewRefuses(t *testing.T) {
 func serve(t *testing.T, cfg admin.Config) string {
 	t.Helper()
 	cfg.Log = zerolog.Nop()
+	if cfg.Identity == nil {
+		cfg.Identity = nothing
+	}
 	server, err := admin.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := listenLoopback(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx, l) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run() = %v, want nil after the end of its context", err)
-		}
-	})
+	kit.Background(t, func(ctx context.Context) error { return server.Run(ctx, l) })
 	return "http://" + l.Addr().String()
 }
 

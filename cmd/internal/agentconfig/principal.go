@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -59,6 +60,15 @@ func (g Gateway) ways() (n int) {
 		}
 	}
 	return n
+}
+
+// TrustDomains are those of whom the agent has to trust: the principal, and what is before it.
+func (p Principal) TrustDomains() []spiffeid.TrustDomain {
+	var out []spiffeid.TrustDomain
+	for _, id := range slices.Concat(p.SPIFFEIDs, p.Gateway.SPIFFEIDs) {
+		out = append(out, id.TrustDomain())
+	}
+	return out
 }
 
 // NeedsProof reports whether TLS terminates before the principal, which then has to prove

@@ -61,7 +61,7 @@ func (l Level) String() string { return zerolog.Level(l).String() }
 
 // Admin is the HTTP server for health and metrics. Key: admin.
 type Admin struct {
-	Listen string `koanf:"listen" help:"address of /livez, /readyz and /metrics: host:port or unix:///path"`
+	Listen string `koanf:"listen" help:"address of /livez, /readyz, /identity and /metrics: host:port or unix:///path"`
 }
 
 // DefaultAdmin listens on port 8080 of every address, as kubelet and Prometheus

@@ -35,7 +35,7 @@ func (l *loader) decode(f field) []error {
 	for _, fault := range faults(err) {
 		problems = append(problems, &KeyError{
 			Key:     f.key + fault.path,
-			Problem: fmt.Sprintf("%s (%s)", fault.say(l.values.Get(f.key), f.value.Type()), l.sources[f.key]),
+			Problem: fmt.Sprintf("%s (%s)", fault.message(l.values.Get(f.key), f.value.Type()), l.sources[f.key]),
 		})
 	}
 	return problems
@@ -170,8 +170,8 @@ func faults(err error) []fault {
 	return []fault{{err: err}}
 }
 
-// say puts the fault in words. given is the setting's raw value, t its type.
-func (f fault) say(given any, t reflect.Type) string {
+// message puts the fault in words. given is the setting's raw value, t its type.
+func (f fault) message(given any, t reflect.Type) string {
 	var unparsable *mapstructure.ParseError
 	var unconvertible *mapstructure.UnconvertibleTypeError
 	switch {

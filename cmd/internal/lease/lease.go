@@ -24,9 +24,9 @@ import (
 )
 
 // The usual times of Kubernetes' own controllers. A holder that cannot renew is
-// told renewTime after it last could, and has the rest of holdTime to end.
+// told renewTime after it last could, and has the rest of leaseTime to end.
 const (
-	holdTime  = 15 * time.Second
+	leaseTime = 15 * time.Second
 	renewTime = 10 * time.Second
 	retryTime = 2 * time.Second
 	// releaseTime bounds a release: an API server that is away must not hold up the
@@ -55,8 +55,8 @@ type Lease struct {
 	cfg  Config
 	lock *resourcelock.LeaseLock
 	log  zerolog.Logger
-	// present is the term in which this process holds the Lease; nil while it does not.
-	present atomic.Pointer[tenure]
+	// present is that of this process; nil while it does not hold the Lease.
+	present atomic.Pointer[leadership]
 	waiting atomic.Bool // another process was seen to hold it
 }
 
@@ -87,7 +87,7 @@ func New(cfg Config) (*Lease, error) {
 // once. Run is called once.
 func (l *Lease) Run(ctx context.Context, f func(context.Context) error) error {
 	for ctx.Err() == nil {
-		ended, err := l.term(ctx, f)
+		ended, err := l.lead(ctx, f)
 		if ended || err != nil {
 			return err
 		}
@@ -112,23 +112,23 @@ func (l *Lease) Confirm(ctx context.Context) error {
 	return present.confirm(ctx)
 }
 
-// term waits for the Lease, runs f under it and gives it back. It reports whether
+// lead waits for the Lease, runs f under it and releases it. It reports whether
 // f ended by itself.
-func (l *Lease) term(ctx context.Context, f func(context.Context) error) (ended bool, err error) {
+func (l *Lease) lead(ctx context.Context, f func(context.Context) error) (ended bool, err error) {
 	// The election outlasts ctx: the Lease is renewed for as long as f takes to end.
 	election, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	tenure := newTenure(l.lock, stop, l.log)
+	lock := newLeadership(l.lock, stop, l.log)
 	gained := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: tenure, Name: l.cfg.Name,
-		LeaseDuration: holdTime, RenewDeadline: renewTime, RetryPeriod: retryTime,
-		// Not ReleaseOnCancel: it also gives back a Lease that could not be renewed, and
-		// does so before the context of the term ends.
+		Lock: lock, Name: l.cfg.Name,
+		LeaseDuration: leaseTime, RenewDeadline: renewTime, RetryPeriod: retryTime,
+		// Not ReleaseOnCancel: it also releases a Lease that could not be renewed, and
+		// does so before the context of the leadership ends.
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(term context.Context) { gained <- term },
+			OnStartedLeading: func(leading context.Context) { gained <- leading },
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(holder string) {
 				l.waiting.Store(holder != l.cfg.Holder)
@@ -141,9 +141,9 @@ func (l *Lease) term(ctx context.Context, f func(context.Context) error) (ended 
 	if err != nil {
 		return false, fmt.Errorf("lease %s/%s: %w", l.cfg.Namespace, l.cfg.Name, err)
 	}
-	over := make(chan struct{})
+	elected := make(chan struct{})
 	go func() {
-		defer close(over)
+		defer close(elected)
 		elector.Run(election)
 	}()
 	freed := make(chan struct{})
@@ -154,7 +154,7 @@ func (l *Lease) term(ctx context.Context, f func(context.Context) error) (ended 
 	}()
 	defer func() {
 		end()
-		<-over // or it would renew what is given back
+		<-elected // or it would renew what is released
 		<-watched
 		if elector.IsLeader() {
 			l.release(ctx)
@@ -164,19 +164,19 @@ func (l *Lease) term(ctx context.Context, f func(context.Context) error) (ended 
 	case <-ctx.Done():
 		return false, nil
 	case <-freed:
-		return false, nil // the next term begins with an attempt
-	case term := <-gained:
-		late := context.AfterFunc(term, func() { stop(errLate) })
+		return false, nil // the next call begins with an attempt
+	case leading := <-gained:
+		late := context.AfterFunc(leading, func() { stop(errLate) })
 		defer late()
-		l.present.Store(tenure)
+		l.present.Store(lock)
 		defer l.present.Store(nil)
-		return l.hold(running, f)
+		return l.runLeading(running, f)
 	}
 }
 
-// hold runs f until the Lease is lost or ctx is done.
-func (l *Lease) hold(ctx context.Context, f func(context.Context) error) (ended bool, err error) {
-	l.log.Info().Msg("lease gained")
+// runLeading runs f until the Lease is lost or ctx is done.
+func (l *Lease) runLeading(ctx context.Context, f func(context.Context) error) (ended bool, err error) {
+	l.log.Info().Msg("lease acquired")
 	cancel := context.AfterFunc(ctx, func() {
 		if cause := context.Cause(ctx); errors.Is(cause, errLost) {
 			l.log.Warn().Err(cause).Msg("lease lost")
@@ -189,11 +189,11 @@ func (l *Lease) hold(ctx context.Context, f func(context.Context) error) (ended 
 	return ctx.Err() == nil, nil
 }
 
-// Why a term ends.
+// Why a leadership ends.
 var (
-	errLost = errors.New("the lease was lost")
-	errLate = fmt.Errorf("%w: it could not be renewed in time", errLost)
-	errTook = fmt.Errorf("%w: another process has or had it since", errLost)
+	errLost  = errors.New("the lease was lost")
+	errLate  = fmt.Errorf("%w: it could not be renewed in time", errLost)
+	errTaken = fmt.Errorf("%w: another process has or had it since", errLost)
 )
 
 // watch closes freed when the Lease is given back while another process waits
@@ -267,9 +267,9 @@ func (l *Lease) release(ctx context.Context) {
 		})
 	}
 	if err != nil {
-		l.log.Warn().Err(err).Dur("expires_in", holdTime).
-			Msg("lease could not be given back, another process waits until it expires")
+		l.log.Warn().Err(err).Dur("expires_in", leaseTime).
+			Msg("cannot release the lease; another process waits until it expires")
 		return
 	}
-	l.log.Info().Msg("lease given back")
+	l.log.Info().Msg("lease released")
 }

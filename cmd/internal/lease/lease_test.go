@@ -21,7 +21,7 @@ const (
 	holdTime  = 15 * time.Second
 	renewTime = 10 * time.Second
 	// attemptTime is the longest time between two attempts, with its jitter. A Lease
-	// expires holdTime after an attempt saw its last renewal, for the next attempt.
+	// expires leaseTime after an attempt saw its last renewal, for the next attempt.
 	attemptTime = 4400 * time.Millisecond
 )
 

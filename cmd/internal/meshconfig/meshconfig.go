@@ -181,7 +181,7 @@ type Part struct {
 	// Live is what the principal does about it: one of the Live constants, or empty.
 	Live string
 	// Places are where its objects are.
-	Places []objects.Place
+	Places []objects.Scope
 	// Render returns its objects for the agents that may connect.
 	Render func(agents map[identity.AgentName][]spiffeid.ID) ([]*unstructured.Unstructured, error)
 	// Verify says how what is there differs from what was rendered.
@@ -200,7 +200,7 @@ func (m Mesh) Parts(namespace string) []Part {
 	place := m.Istio(namespace)
 	return []Part{
 		{
-			Name: PartIstio, Live: m.Live.Istio, Places: istio.Places(place), Verify: istio.Verify,
+			Name: PartIstio, Live: m.Live.Istio, Places: istio.Scopes(place), Verify: istio.Verify,
 			Render: func(agents map[identity.AgentName][]spiffeid.ID) ([]*unstructured.Unstructured, error) {
 				snapshot, err := m.Snapshot(agents)
 				if err != nil {
@@ -214,7 +214,7 @@ func (m Mesh) Parts(namespace string) []Part {
 			},
 		},
 		{
-			Name: PartSPIRE, Live: m.Live.SPIRE, Places: spire.Places(), Verify: spire.Verify,
+			Name: PartSPIRE, Live: m.Live.SPIRE, Places: spire.Scopes(), Verify: spire.Verify,
 			Render: func(agents map[identity.AgentName][]spiffeid.ID) ([]*unstructured.Unstructured, error) {
 				snapshot, err := m.Snapshot(agents)
 				if err != nil {

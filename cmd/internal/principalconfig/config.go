@@ -38,7 +38,7 @@ type Config struct {
 
 // Hub says what else there is on the hub.
 type Hub struct {
-	ApplicationController bool `koanf:"application_controller" help:"whether the hub's Argo CD has an application controller, which deploys what is for no agent. Where it has none, set false: then an Application whose destination is no cluster says so, and its sync ends"`
+	ApplicationController bool `koanf:"application_controller" help:"whether the hub's Argo CD has an application controller, which deploys the Applications that are for no agent. Where it has none, set false: then an Application whose destination is not a cluster says so, and its sync ends"`
 }
 
 // Repositories says which Secrets of repositories managed agents get beside those of

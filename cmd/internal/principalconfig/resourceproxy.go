@@ -82,7 +82,7 @@ func (p ResourceProxy) liveProblems() (problems []error) {
 		// Anyone who can call there says where a call came from.
 		if _, _, err := listen.Parse(p.Listen); err != nil || !strings.HasPrefix(p.Listen, "unix://") {
 			problems = append(problems,
-				config.Invalid("listen", "%q is no unix socket: use one such as unix:///run/argomesh/resource-proxy.sock",
+				config.Invalid("listen", "%q is not a unix socket: use one such as unix:///run/argomesh/resource-proxy.sock",
 					p.Listen))
 		}
 	}

@@ -28,12 +28,12 @@ type Answer struct{ Text string } //nolint:errname // as the comment says
 // Error returns the text.
 func (a *Answer) Error() string { return a.Text }
 
-// ErrAgain is wrapped by what a Func returns that has come to an ordered stop and is to
+// ErrRestart is wrapped by what a Func returns that has come to an ordered stop and is to
 // begin again, as after a restart.
-var ErrAgain = errors.New("the process begins again")
+var ErrRestart = errors.New("the process begins again")
 
-// codeAgain is what execute returns for ErrAgain; no exit code.
-const codeAgain = -1
+// codeRestart is what execute returns for ErrRestart; no exit code.
+const codeRestart = -1
 
 // CodeError is an error by which a program ends with another code than 1.
 type CodeError struct {
@@ -50,21 +50,21 @@ func (e *CodeError) Unwrap() error { return e.Err }
 
 // Main calls run with a context that SIGINT or SIGTERM ends, prints what it
 // returns and exits the process: 0 after nil, 0 after an [*Answer], which it prints on
-// standard output, and 1 after an error, unless it is a [*CodeError]. After ErrAgain it
+// standard output, and 1 after an error, unless it is a [*CodeError]. After ErrRestart it
 // replaces the process by the same program, which keeps its number, arguments and environment.
 // A second signal ends the process at once,
 // with 128 and the signal's number, as a shell says of a killed one.
 func Main(name string, run Func) {
 	code := execute(name, run, os.Args[1:], os.Stdout, os.Stderr)
-	if code == codeAgain {
-		report(os.Stderr, name, again())
+	if code == codeRestart {
+		report(os.Stderr, name, restart())
 		code = 1
 	}
 	os.Exit(code)
 }
 
-// again returns why the process could not be replaced.
-func again() error {
+// restart returns why the process could not be replaced.
+func restart() error {
 	path, err := os.Executable()
 	if err == nil {
 		err = syscall.Exec(path, os.Args, os.Environ()) //nolint:gosec // what runs already
@@ -106,12 +106,12 @@ func execute(name string, run Func, args []string, stdout, stderr io.Writer) (co
 			return 1 // no one reads
 		}
 		return 0
-	case errors.Is(err, ErrAgain):
+	case errors.Is(err, ErrRestart):
 		report(stderr, name, err)
 		if ctx.Err() != nil {
 			return 0 // someone wants it to end
 		}
-		return codeAgain
+		return codeRestart
 	default:
 		report(stderr, name, err)
 		var coded *CodeError

@@ -22,7 +22,7 @@ func TestExecute(t *testing.T) {
 		"an ordered stop is silent":     {nil, 0, "", ""},
 		"an error is one line":          {errors.New("admin.listen: in use"), 1, "", "principal: admin.listen: in use\n"},
 		"several errors, several lines": {errors.Join(errors.New("a: 1"), errors.New("b: 2")), 1, "", "principal: a: 1\nprincipal: b: 2\n"},
-		"what begins again says why":    {fmt.Errorf("another mapping: %w", ErrAgain), codeAgain, "", "principal: another mapping: the process begins again\n"},
+		"what begins again says why":    {fmt.Errorf("another mapping: %w", ErrRestart), codeRestart, "", "principal: another mapping: the process begins again\n"},
 		"an answer goes to stdout":      {fmt.Errorf("load: %w", &Answer{Text: "usage\n"}), 0, "usage\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 			if n, _ := os.Stdin.Read(make([]byte, 1)); n == 0 { // nothing is left to read
 				return nil
 			}
-			return ErrAgain
+			return ErrRestart
 		})
 	case "stuck":
 		Main("child", func(ctx context.Context, _ []string) error {

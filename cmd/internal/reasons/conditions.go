@@ -64,6 +64,10 @@ func ofRegistration() []Entry {
 		on("RefusedProtocol", "condition Connected of an Agent", "The agent's connections are refused.",
 			"Its first message cannot be understood.",
 			"See that the releases of principal and agent are at most one minor release apart."),
+		on("RefusedSPIFFEID", "condition Connected of an Agent", "The agent's connections are refused.",
+			"It comes with a SPIFFE ID that no Agent has. That it is this agent's is known by its last connection, or by the name at the end of the ID, in a trust domain of its own.",
+			"Register its pods with the SPIFFE ID that the Agent names: `agentctl identity register`. If the ID of the message is this agent's,"+
+				" give it to the Agent: `agentctl agent set NAME --spiffe-id ID`."),
 		on("Suspended", "conditions Ready and Connected of an Agent", "The principal refuses the agent's connections.",
 			"`spec.suspended` is set.", "`agentctl agent resume NAME`."),
 		on("Deleting", "condition Ready of an Agent", "The Agent is being deleted, and waits for what the message names.",

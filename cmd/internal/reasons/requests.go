@@ -17,7 +17,7 @@ func requests() []Entry {
 			"It is not registered, it is suspended, or it is being deleted. The message says which.",
 			"`agentctl agent list` shows the agents; `agentctl agent resume NAME` ends a suspension."),
 		on("UnusableRequest", "The request cannot be answered as it is.",
-			"Its public key is no X25519 key, or the name of the user has more than 512 bytes.",
+			"Its public key is not an X25519 key, or the name of the user has more than 512 bytes.",
 			"Ask with `agentctl kubeconfig`, by a user with a shorter name."),
 	}
 }

@@ -23,7 +23,7 @@ func rules() []Entry {
 			"On the hub `agentctl agent set NAME --access read`; on the spoke `access.enabled: true`, with the chart's role."),
 		ruleOf("discovery", "The call asks for versions, discovery, OpenAPI or health, which are allowed with live access.",
 			"None.", ""),
-		ruleOf("non-resource-paths", "The path is no object, and not one of version, discovery, OpenAPI and health.",
+		ruleOf("non-resource-paths", "The path is neither an object nor one of version, discovery, OpenAPI and health.",
 			"A client asks for metrics, logs of the node or the like.", "Ask the spoke's API server itself."),
 		ruleOf("impersonation", "The call asks for the identity of another user.",
 			"The user is not listed, or UID, groups or extra fields are asked for too.",

@@ -49,7 +49,7 @@ type redisLogger struct{ log zerolog.Logger }
 
 // Printf logs the text as a field, since it is no constant message.
 func (r redisLogger) Printf(_ context.Context, format string, args ...any) {
-	r.log.Debug().Str("text", strings.TrimSpace(fmt.Sprintf(format, args...))).Msg("redis message")
+	r.log.Debug().Str("text", strings.TrimSpace(fmt.Sprintf(format, args...))).Msg("Redis message")
 }
 
 // slogHandler is zerolog's handler with our key for errors and our time.
@@ -125,5 +125,5 @@ func (g grpcLogger) V(l int) bool { return l <= 0 }
 
 // write logs gRPC's text as a field, since it is no constant message.
 func (g grpcLogger) write(level zerolog.Level, text string) {
-	g.log.WithLevel(level).Str("text", strings.TrimSpace(text)).Msg("grpc message")
+	g.log.WithLevel(level).Str("text", strings.TrimSpace(text)).Msg("gRPC message")
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/buildinfo"
 	"github.com/argomesh/argomesh/cmd/internal/config"
 	"github.com/argomesh/argomesh/cmd/internal/telemetry"
+	"github.com/argomesh/argomesh/test/kit"
 	"github.com/argomesh/argomesh/test/loopback"
 )
 
@@ -79,15 +80,15 @@ func TestAdoptLibraryLogs(t *testing.T) {
 		},
 		"gRPC info": {
 			func() { grpclog.Component("core").Infof("channel %d", 1) },
-			map[string]any{"level": "debug", "library": "grpc", "text": "[core] channel 1", "message": "grpc message"},
+			map[string]any{"level": "debug", "library": "grpc", "text": "[core] channel 1", "message": "gRPC message"},
 		},
 		"gRPC warning": {
 			func() { grpclog.Warning("failed to connect ", 1) },
-			map[string]any{"level": "debug", "library": "grpc", "text": "failed to connect 1", "message": "grpc message"},
+			map[string]any{"level": "debug", "library": "grpc", "text": "failed to connect 1", "message": "gRPC message"},
 		},
 		"gRPC error": {
 			func() { grpclog.Error("broken ", 1) },
-			map[string]any{"level": "warn", "library": "grpc", "text": "broken 1", "message": "grpc message"},
+			map[string]any{"level": "warn", "library": "grpc", "text": "broken 1", "message": "gRPC message"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +123,7 @@ func TestAdoptLibraryLogsOfRedis(t *testing.T) {
 		t.Error(err)
 	}
 	line := parse(t, out.String())
-	if line["level"] != "debug" || line["library"] != "go-redis" || line["message"] != "redis message" || !strings.Contains(fmt.Sprint(line["text"]), "nobody is there") {
+	if line["level"] != "debug" || line["library"] != "go-redis" || line["message"] != "Redis message" || !strings.Contains(fmt.Sprint(line["text"]), "nobody is there") {
 		t.Errorf("line = %v", line)
 	}
 }
@@ -242,14 +243,7 @@ func (s *sink) serve(t *testing.T) (address string) {
 	}
 	server := grpc.NewServer()
 	collector.RegisterTraceServiceServer(server, s)
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(l) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	kit.Serve(t, server, l)
 	return l.Addr().String()
 }
 

@@ -82,7 +82,7 @@ func (c *Client) Observe(ctx context.Context, name identity.AgentName, desired [
 	}
 	var seen Observed
 	err := c.ListEntries(ctx, EntryFilter{}, func(e spire.Entry) error {
-		seen.Managers.Note(e)
+		seen.Managers.Add(e)
 		if owner, ours := spire.Owner(e.ID); ours && owner == name || wanted[e.SPIFFEID] {
 			seen.Entries = append(seen.Entries, e)
 		}

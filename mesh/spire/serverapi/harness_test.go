@@ -15,6 +15,7 @@ import (
 	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/mesh/spire/serverapi"
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // What these tests share with those of package spire.
@@ -43,15 +44,7 @@ func serve(t testing.TB, server *spiretest.Server, opts ...grpc.ServerOption) st
 
 func run(t testing.TB, server *spiretest.Server, l net.Listener, opts ...grpc.ServerOption) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx, l, opts...) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
-	})
+	kit.Background(t, func(ctx context.Context) error { return server.Run(ctx, l, opts...) })
 }
 
 func connect(t testing.TB, cfg serverapi.ClientConfig) *serverapi.Client {

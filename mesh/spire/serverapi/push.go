@@ -165,10 +165,10 @@ func (p *Pusher) setError(err error) {
 	case err != nil:
 		p.pushes.WithLabelValues("failed").Inc()
 		if before == nil || before.Error() != err.Error() {
-			p.cfg.Log.Warn().Err(err).Msg("bundles of other trust domains are not all at the spire server")
+			p.cfg.Log.Warn().Err(err).Msg("bundles of other trust domains are not all at the SPIRE server")
 		}
 	case before != nil:
-		p.cfg.Log.Info().Msg("bundles of other trust domains are at the spire server again")
+		p.cfg.Log.Info().Msg("bundles of other trust domains are at the SPIRE server again")
 	}
 }
 
@@ -209,7 +209,7 @@ func (p *Pusher) pass(ctx context.Context) error {
 		pushed++
 		p.pushes.WithLabelValues("pushed").Inc()
 		p.cfg.Log.Info().Stringer("trust_domain", change.Want.TrustDomain()).Str("keys", spire.DescribeKeys(change.Want)).
-			Msg("bundle pushed to the spire server")
+			Msg("bundle pushed to the SPIRE server")
 	})
 	states[bundleCurrent] += pushed
 	states[bundleFailed] += len(safe) - pushed - len(withAction(safe, diff.Keep))

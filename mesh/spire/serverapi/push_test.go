@@ -113,18 +113,12 @@ func push(t *testing.T, address string) *pushing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- p.Run(ctx) }()
 	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
 		if err := p.Degraded(); err != nil {
 			t.Errorf("Degraded() = %v after Run", err)
 		}
 	})
+	kit.Background(t, p.Run)
 	return p
 }
 

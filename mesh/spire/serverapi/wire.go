@@ -143,7 +143,7 @@ func newKeyRoom() *keyRoom {
 	return &room
 }
 
-func (r *keyRoom) take(n int) error {
+func (r *keyRoom) reserve(n int) error {
 	if *r -= keyRoom(n); *r < 0 {
 		return fmt.Errorf("the answer has more than %d KiB of certificates and keys", maxReplyKeyBytes>>10)
 	}
@@ -168,7 +168,7 @@ func bundleFromWire(m *types.Bundle, room *keyRoom) (*spiffebundle.Bundle, error
 		b.SetSequenceNumber(n)
 	}
 	for _, root := range m.GetX509Authorities() {
-		if err := room.take(len(root.GetAsn1())); err != nil {
+		if err := room.reserve(len(root.GetAsn1())); err != nil {
 			return bad(err)
 		}
 		certs, err := x509.ParseCertificates(root.GetAsn1())
@@ -180,7 +180,7 @@ func bundleFromWire(m *types.Bundle, room *keyRoom) (*spiffebundle.Bundle, error
 		}
 	}
 	for _, key := range m.GetJwtAuthorities() {
-		if err := room.take(len(key.GetPublicKey())); err != nil {
+		if err := room.reserve(len(key.GetPublicKey())); err != nil {
 			return bad(err)
 		}
 		public, err := x509.ParsePKIXPublicKey(key.GetPublicKey())

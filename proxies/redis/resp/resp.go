@@ -414,7 +414,7 @@ func AppendNull(b []byte, resp3 bool) []byte {
 	return append(b, "$-1\r\n"...)
 }
 
-// AppendPush appends the header of what no one asked for at that moment.
+// AppendPush appends the header of a push, which answers no command.
 func AppendPush(b []byte, resp3 bool, n int) []byte {
 	if resp3 {
 		return AppendHeader(b, '>', n)
@@ -422,7 +422,7 @@ func AppendPush(b []byte, resp3 bool, n int) []byte {
 	return AppendHeader(b, '*', n)
 }
 
-// AppendMessage appends what a subscriber is told.
+// AppendMessage appends a message to a subscriber.
 func AppendMessage(b []byte, resp3 bool, channel, payload string) []byte {
 	b = AppendPush(b, resp3, 3)
 	b = AppendBulk(b, "message")

@@ -19,16 +19,16 @@ import (
 // spokeSession is one connection of the hub with its own to the spoke's Redis.
 type spokeSession struct {
 	spoke     *Spoke
-	redis     *resp.Patient
+	redis     *resp.DeadlineConn
 	fromRedis resp.Wire
-	hub       *resp.Patient
+	hub       *resp.DeadlineConn
 	in        resp.Wire
 
 	mu  sync.Mutex // guards out, once there are two who write
 	out *bufio.Writer
 }
 
-// connect opens the connection to Redis and says who we are.
+// connect opens the connection to Redis and authenticates.
 func (c *spokeSession) connect(ctx context.Context) error {
 	cfg := c.spoke.cfg
 	conn, err := cfg.Dial(ctx)
@@ -36,9 +36,9 @@ func (c *spokeSession) connect(ctx context.Context) error {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // it interrupts what follows
-	c.redis = &resp.Patient{Conn: conn, ReadTime: cfg.AnswerTimeout, WriteTime: cfg.AnswerTimeout}
+	c.redis = &resp.DeadlineConn{Conn: conn, ReadTime: cfg.AnswerTimeout, WriteTime: cfg.AnswerTimeout}
 	c.fromRedis = resp.NewWire(c.redis)
-	err = c.introduce(ctx)
+	err = c.authenticate(ctx)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -48,7 +48,7 @@ func (c *spokeSession) connect(ctx context.Context) error {
 	return err
 }
 
-func (c *spokeSession) introduce(ctx context.Context) error {
+func (c *spokeSession) authenticate(ctx context.Context) error {
 	username, password, err := c.spoke.cfg.Credentials(ctx)
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (c *spokeSession) serve(ctx context.Context) error {
 	}
 }
 
-// ended is the end of what the hub says: nil when it said so, or said nothing more.
+// ended is the end of the hub's connection: nil when the hub closed it, or sent nothing more.
 func ended(err error) error {
 	var timeout net.Error
 	if errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, io.EOF) ||
@@ -156,9 +156,9 @@ func (c *spokeSession) read(ctx context.Context, name string, keys []string) err
 		return c.readEach(ctx, keys)
 	}
 	if name == "GET" {
-		free, err := c.hold(ctx, keys[0])
+		free, err := c.reserve(ctx, keys[0])
 		if err != nil {
-			return c.tellAway(err)
+			return c.failRead(err)
 		}
 		defer free()
 	}
@@ -179,9 +179,9 @@ func (c *spokeSession) read(ctx context.Context, name string, keys []string) err
 // readEach answers MGET, one value after the other: Redis would have all of them in its
 // memory, once for each time that the hub names a key, until the hub has read them.
 func (c *spokeSession) readEach(ctx context.Context, keys []string) error {
-	free, err := c.hold(ctx, keys[0])
+	free, err := c.reserve(ctx, keys[0])
 	if err != nil {
-		return c.tellAway(err)
+		return c.failRead(err)
 	}
 	defer func() { free() }() //nolint:gocritic // that of the last value, not of this one
 	if answers, err := c.ask("GET", keys[0]); !answers {
@@ -206,32 +206,32 @@ func (c *spokeSession) readEach(ctx context.Context, keys []string) error {
 // next has Redis answer with one more value of what was begun. The room that it takes is
 // given back by free, which can be called also where there is an error.
 func (c *spokeSession) next(ctx context.Context, key string) (free func(), err error) {
-	free, err = c.hold(ctx, key)
+	free, err = c.reserve(ctx, key)
 	if err != nil {
 		return func() {}, err
 	}
 	return free, c.fromRedis.Ask(c.redis, "GET", key)
 }
 
-// ask asks Redis, and reports whether it answers. If not, the hub has been told.
+// ask asks Redis, and reports whether it answers. If not, the hub has its answer.
 func (c *spokeSession) ask(args ...string) (answers bool, err error) {
 	err = c.fromRedis.Ask(c.redis, args...)
 	var refused resp.RefusalError
 	switch {
 	case errors.As(err, &refused):
 		c.count(resultFailed)
-		c.spoke.cfg.Log.Warn().Err(err).Msg("redis of the spoke refuses a read")
+		c.spoke.cfg.Log.Warn().Err(err).Msg("the spoke's Redis refuses a read")
 		c.writeLocked(resp.EncodeError(appkey.SpokeAway))
 		return false, nil
 	case err != nil:
-		return false, c.tellAway(err)
+		return false, c.failRead(err)
 	}
 	return true, nil
 }
 
-// tellAway tells the hub that the spoke's Redis does not answer, and returns why.
-func (c *spokeSession) tellAway(why error) error {
+// failRead answers that the spoke's Redis does not, and returns why.
+func (c *spokeSession) failRead(cause error) error {
 	c.count(resultFailed)
 	c.writeLocked(resp.EncodeError(appkey.SpokeAway))
-	return errors.Join(fmt.Errorf("redis of the spoke: %w", why), c.flush())
+	return errors.Join(fmt.Errorf("redis of the spoke: %w", cause), c.flush())
 }

@@ -71,7 +71,7 @@ type Spoke struct {
 
 	mu sync.Mutex // guards what follows
 	// other is the format in which the spoke's keys are, when it is not ours; checked is
-	// when that was looked at.
+	// when that was checked.
 	other   string
 	checked time.Time
 }
@@ -122,21 +122,21 @@ func (s *Spoke) Serve(ctx context.Context, conn net.Conn) error {
 	if err != nil {
 		return fmt.Errorf("redis of the spoke: %w", err)
 	}
-	session.hub = &resp.Patient{Conn: conn, ReadTime: spokeIdle, WriteTime: s.cfg.AnswerTimeout}
+	session.hub = &resp.DeadlineConn{Conn: conn, ReadTime: spokeIdle, WriteTime: s.cfg.AnswerTimeout}
 	stop := context.AfterFunc(ctx, func() {
 		_ = session.redis.Close() // it interrupts what is under way there
 		session.hub.Interrupt()   // and here
 	})
 	defer func() {
 		if stop() {
-			_ = session.redis.Close() // all was said
+			_ = session.redis.Close() // all was answered
 		}
 	}()
 	session.in, session.out = resp.NewWire(session.hub), bufio.NewWriterSize(session.hub, spokeWrite)
 	return session.serve(ctx)
 }
 
-// refusal returns what the hub is told instead of an answer about a key; empty when it
+// refusal returns the error that answers the hub about a key; empty when it
 // may have one.
 func (s *Spoke) refusal(text, format string) (refusal, result string) {
 	k, ok := appkey.ParseKey(text)

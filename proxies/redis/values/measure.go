@@ -41,7 +41,7 @@ func measured(value io.Reader, compressed bool) error {
 	if compressed {
 		unpacked, err := gzip.NewReader(packed)
 		if err != nil {
-			return rest(value)
+			return drain(value)
 		}
 		text = unpacked
 	}
@@ -65,13 +65,13 @@ func measured(value io.Reader, compressed bool) error {
 		case errors.As(excess, &beyond):
 			return ExcessError{beyond.Limit, excess.Error()}
 		case err != nil:
-			return rest(value)
+			return drain(value)
 		}
 	}
 }
 
-// rest reads what is left of a value, for anyone who writes it.
-func rest(value io.Reader) error {
+// drain reads what is left of a value, for anyone who writes it.
+func drain(value io.Reader) error {
 	_, err := io.Copy(io.Discard, value)
 	return err
 }
@@ -103,27 +103,27 @@ func CopyMeasured(w resp.Wire, to *bufio.Writer, n int, key appkey.Key) error {
 		_ = value.CloseWithError(err) // interrupts anyone who writes
 		result <- err
 	}()
-	verdict := func(err error) error {
+	finish := func(err error) error {
 		_ = pieces.CloseWithError(err) // nil: its end
 		return errors.Join(err, <-result)
 	}
 	for n > 0 {
 		if _, err := w.Peek(1); err != nil {
-			return verdict(resp.Unexpected(err))
+			return finish(resp.Unexpected(err))
 		}
 		piece, _ := w.Peek(min(n, w.Buffered())) // it is there
 		if _, err := pieces.Write(piece); err != nil {
-			return verdict(err)
+			return finish(err)
 		}
 		if _, err := to.Write(piece); err != nil {
-			return verdict(err)
+			return finish(err)
 		}
 		n -= len(piece)
 		if _, err := w.Discard(len(piece)); err != nil {
-			return verdict(err)
+			return finish(err)
 		}
 	}
-	if err := verdict(nil); err != nil {
+	if err := finish(nil); err != nil {
 		return err
 	}
 	if err := w.End(); err != nil {

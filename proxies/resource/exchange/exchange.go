@@ -191,35 +191,35 @@ func (b *peerBody) Read(p []byte) (int, error) {
 // peerConn is the connection behind an answer that switched protocols.
 type peerConn struct {
 	io.ReadWriteCloser
-	exchange *Exchange
-	closed   atomic.Bool // by us
-	deaf     atomic.Bool // what is written is dropped
+	exchange  *Exchange
+	closed    atomic.Bool // by us
+	peerEnded atomic.Bool // what is written is dropped
 }
 
 func (c *peerConn) Read(p []byte) (int, error) {
 	n, err := c.ReadWriteCloser.Read(p)
-	c.note(err)
+	c.recordLoss(err)
 	return n, err
 }
 
-// Write drops what can no longer be read by a peer whose own words came to their end,
-// as that of a command that ended before its caller had said all. They may still be on
+// Write drops what can no longer be read by a peer that has ended its own direction,
+// as that of a command that ended before its caller had sent all. Its last bytes may still be on
 // their way to the caller: an error would end the copying of both directions.
 func (c *peerConn) Write(p []byte) (int, error) {
-	if c.deaf.Load() {
+	if c.peerEnded.Load() {
 		return len(p), nil
 	}
 	n, err := c.ReadWriteCloser.Write(p)
-	if errors.Is(err, syscall.EPIPE) { // and not ECONNRESET, by which words are lost
-		c.deaf.Store(true)
+	if errors.Is(err, syscall.EPIPE) { // and not ECONNRESET, by which bytes are lost
+		c.peerEnded.Store(true)
 		return len(p), nil
 	}
-	c.note(err)
+	c.recordLoss(err)
 	return n, err
 }
 
-// note notes an error that is not our own doing.
-func (c *peerConn) note(err error) {
+// recordLoss records an error that is not our own doing.
+func (c *peerConn) recordLoss(err error) {
 	if err != nil && !errors.Is(err, io.EOF) && !c.closed.Load() {
 		c.exchange.PeerLost.Store(true)
 	}
@@ -227,7 +227,7 @@ func (c *peerConn) note(err error) {
 
 // CloseWrite ends our direction alone.
 func (c *peerConn) CloseWrite() error {
-	if c.deaf.Load() {
+	if c.peerEnded.Load() {
 		return nil
 	}
 	return CloseWrite(c.ReadWriteCloser)
@@ -260,7 +260,7 @@ type Meter struct {
 func (m *Meter) Unwrap() http.ResponseWriter { return m.ResponseWriter }
 
 // WriteHeader notes the status. What comes before the final one is not passed on: no one
-// has looked at it.
+// has checked it.
 func (m *Meter) WriteHeader(code int) {
 	if code < http.StatusOK {
 		return
@@ -309,19 +309,19 @@ func (c *callerConn) Read(p []byte) (int, error) {
 		n, err = c.Conn.Read(p)
 	}
 	c.exchange.Sent.Add(int64(n))
-	c.note(err)
+	c.recordLoss(err)
 	return n, err
 }
 
 func (c *callerConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.exchange.Received.Add(int64(n))
-	c.note(err)
+	c.recordLoss(err)
 	return n, err
 }
 
-// note notes an error that is not our own doing.
-func (c *callerConn) note(err error) {
+// recordLoss records an error that is not our own doing.
+func (c *callerConn) recordLoss(err error) {
 	if err != nil && !errors.Is(err, io.EOF) && !c.closed.Load() {
 		c.exchange.CallerLost.Store(true)
 	}

@@ -18,6 +18,6 @@ func (s serverLog) Write(text []byte) (int, error) {
 	if strings.Contains(string(text), "panic serving") {
 		event = s.log.Error() // a fault of ours
 	}
-	event.Str("text", strings.TrimSpace(string(text))).Msg("http message")
+	event.Str("text", strings.TrimSpace(string(text))).Msg("HTTP message")
 	return len(text), nil
 }

@@ -26,30 +26,30 @@ func (room Dials) bounded(dial dialFunc) dialFunc {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		made := sync.OnceFunc(func() { <-room })
+		established := sync.OnceFunc(func() { <-room })
 		conn, err := dial(ctx, network, address)
 		if err != nil {
-			made()
+			established()
 			return nil, err
 		}
-		return &newConn{Conn: conn, made: made}, nil
+		return &newConn{Conn: conn, established: established}, nil
 	}
 }
 
-// newConn is a connection that counts until it is made.
+// newConn is a connection that counts until it is established.
 type newConn struct {
 	net.Conn
-	made func()
+	established func()
 }
 
 func (c *newConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.made()
+	c.established()
 	return n, err
 }
 
 // Close ends the connection.
 func (c *newConn) Close() error {
-	defer c.made()
+	defer c.established()
 	return c.Conn.Close()
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/argomesh/argomesh/test/heap"
 )
 
-// What a Keep holds may be anything: it is a reply of its key, or none.
+// What a store holds may be anything: it is a reply of its key, or none.
 func FuzzDecodeReply(f *testing.F) {
 	name, err := identity.ParseAgentName("edge-1")
 	if err != nil {

@@ -48,12 +48,12 @@ const (
 	recordTime = 30 * time.Second
 	// replyAge is how old a reply may be before the same is taken down again.
 	replyAge = time.Minute
-	// keepWait bounds one call of the Keep.
-	keepWait = 2 * time.Second
-	// keepQueue is the number of changes that may wait for the Keep, and
-	// keepQueueOfAgent that of one agent.
-	keepQueue        = 1024
-	keepQueueOfAgent = 64
+	// storeTimeout bounds one call of the store.
+	storeTimeout = 2 * time.Second
+	// maxChanges is the number of changes that may wait for the store, and
+	// maxChangesOfAgent that of one agent.
+	maxChanges        = 1024
+	maxChangesOfAgent = 64
 	// windowBytes is how far back the packing looks, which bounds its memory.
 	windowBytes = 128 << 10
 )
@@ -64,8 +64,8 @@ type Config struct {
 	// MaxBytes bounds the replies of all agents together, packed. The one that was not
 	// used for longest goes first. Zero means 128 MiB.
 	MaxBytes int
-	// Keep outlives the process. Nil means that replies are lost with it.
-	Keep    LastReplyStore
+	// Store outlives the process. Nil means that replies are lost with it.
+	Store   LastReplyStore
 	Metrics prometheus.Registerer
 	Log     zerolog.Logger
 }
@@ -73,15 +73,15 @@ type Config struct {
 // Replies are the last known replies of each spoke about its version and its kinds,
 // without which Argo CD creates and edits no Application of a spoke that is away.
 //
-// They are in memory, packed and bounded, and behind that in a Keep: a principal
+// They are in memory, packed and bounded, and behind that in a store: a principal
 // that was restarted knows nothing of the spokes that are away just then, who are
-// those for whom it is asked. A reply is worth nothing that a spoke could not tell
-// again, so a Keep may lose it; the hub's Redis does. Methods may be called
+// those for whom it is asked. A reply is worth nothing that a spoke could not send
+// again, so a store may lose it; the hub's Redis does. Methods may be called
 // concurrently.
 type Replies struct {
 	cfg     Config
 	metrics *replyMetrics
-	dirty   chan change // to be written to the Keep
+	dirty   chan change // to be written to the store
 
 	waitMu  sync.Mutex // guards waiting, which is what dirty holds
 	waiting map[identity.AgentName]map[change]struct{}
@@ -133,7 +133,7 @@ func New(cfg Config) (*Replies, error) {
 		cfg.MaxBytes = 128 << 20
 	}
 	r := &Replies{
-		cfg: cfg, dirty: make(chan change, keepQueue), recordings: map[identity.AgentName]int{},
+		cfg: cfg, dirty: make(chan change, maxChanges), recordings: map[identity.AgentName]int{},
 		waiting: map[identity.AgentName]map[change]struct{}{},
 		byKey:   map[Key]*list.Element{}, order: list.New(), agents: map[identity.AgentName]*agentReplies{},
 	}
@@ -144,8 +144,8 @@ func New(cfg Config) (*Replies, error) {
 	return r, nil
 }
 
-// KeyOf returns the key of a call whose reply is kept: a plain GET of what tells the
-// version and the kinds of an API server.
+// KeyOf returns the key of a call whose reply is kept: a plain GET of the version or the
+// kinds of an API server.
 func KeyOf(agent identity.AgentName, uid string, request access.Request, target *url.URL, h http.Header) (Key, bool) {
 	accept, known := mediatype.AcceptOf(h["Accept"])
 	if !known || request.Method != http.MethodGet || request.IsResource() || !request.Impersonate.IsZero() ||
@@ -166,7 +166,7 @@ func KeyOf(agent identity.AgentName, uid string, request access.Request, target 
 	return Key{Agent: agent, UID: uid, Path: path, accept: accept}, true
 }
 
-// describes reports whether path tells the version or the kinds of an API server.
+// describes reports whether path is that of the version or the kinds of an API server.
 func describes(path string) bool {
 	segments := strings.Split(strings.Trim(path, "/"), "/")
 	switch segments[0] {
@@ -205,7 +205,7 @@ func (r *Replies) Observe(key Key, own bool, res *http.Response, now time.Time) 
 		r.metrics.results.WithLabelValues(replyNotStored).Inc()
 		return
 	}
-	// One of the Keep may be of a clock that was ahead.
+	// One of the store may be of a clock that was ahead.
 	if known, found := r.inMemory(key); found && now.Sub(known.at).Abs() < replyAge && etag == known.etag {
 		return
 	}
@@ -221,7 +221,7 @@ func (r *Replies) Observe(key Key, own bool, res *http.Response, now time.Time) 
 }
 
 // knowsOwnAlone reports whether all that is known of an agent is of a spoke that shows
-// Kubernetes' own kinds alone. What only the Keep has may be of another.
+// Kubernetes' own kinds alone. What only the store has may be of another.
 func (r *Replies) knowsOwnAlone(agent identity.AgentName) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -316,7 +316,7 @@ func (r *Replies) remove(element *list.Element) {
 	}
 }
 
-// Forget removes a reply that is no longer true, from the Keep too.
+// Forget removes a reply that is no longer true, from the store too.
 func (r *Replies) Forget(key Key) {
 	r.mu.Lock()
 	if element, found := r.byKey[key]; found {
@@ -326,7 +326,7 @@ func (r *Replies) Forget(key Key) {
 	r.changed(change{key: key, gone: true}) // an earlier process may have kept it
 }
 
-// ForgetAgent removes all replies of an agent, from the Keep too.
+// ForgetAgent removes all replies of an agent, from the store too.
 func (r *Replies) ForgetAgent(agent identity.AgentName, uid string) {
 	r.mu.Lock()
 	for r.agents[agent] != nil {
@@ -336,19 +336,19 @@ func (r *Replies) ForgetAgent(agent identity.AgentName, uid string) {
 	r.changed(change{key: Key{Agent: agent, UID: uid}, gone: true})
 }
 
-// lookup returns the last known reply, from memory or the Keep.
+// lookup returns the last known reply, from memory or the store.
 func (r *Replies) lookup(ctx context.Context, key Key) (*reply, bool) {
 	if known, found := r.inMemory(key); found {
 		return known, true
 	}
-	if r.cfg.Keep == nil {
+	if r.cfg.Store == nil {
 		return nil, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, keepWait)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	value, err := r.cfg.Keep.Get(ctx, key.owner(), key.name(), maxPacked+maxReplyHeader)
+	value, err := r.cfg.Store.Get(ctx, key.owner(), key.name(), maxPacked+maxReplyHeader)
 	if err != nil || len(value) == 0 {
-		return nil, false // without its Keep a hub knows no less than without a spoke
+		return nil, false // without its store a hub knows no less than without a spoke
 	}
 	known, err := decodeReply(value)
 	if err != nil || known.key != key {
@@ -365,10 +365,10 @@ func (r *Replies) Has(ctx context.Context, key Key) bool {
 	return has
 }
 
-// Holds reports whether there is one in memory.
-func (r *Replies) Holds(key Key) bool {
-	_, holds := r.inMemory(key)
-	return holds
+// Cached reports whether there is one in memory.
+func (r *Replies) Cached(key Key) bool {
+	_, cached := r.inMemory(key)
+	return cached
 }
 
 // Serve answers with the last known reply; false when there is none. The answer says
@@ -421,7 +421,7 @@ const (
 
 type replyMetrics struct{ results *prometheus.CounterVec }
 
-func newReplyMetrics(r prometheus.Registerer, held func() (count, bytes int)) (*replyMetrics, error) {
+func newReplyMetrics(r prometheus.Registerer, counts func() (count, bytes int)) (*replyMetrics, error) {
 	if r == nil {
 		return nil, errors.New("metrics are required")
 	}
@@ -430,10 +430,10 @@ func newReplyMetrics(r prometheus.Registerer, held func() (count, bytes int)) (*
 	}, []string{"result"})}
 	entries := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "argomesh_resource_replies", Help: "Last known replies in memory.",
-	}, func() float64 { count, _ := held(); return float64(count) })
+	}, func() float64 { count, _ := counts(); return float64(count) })
 	size := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "argomesh_resource_replies_bytes", Help: "Memory of the last known replies.",
-	}, func() float64 { _, bytes := held(); return float64(bytes) })
+	}, func() float64 { _, bytes := counts(); return float64(bytes) })
 	for _, c := range []prometheus.Collector{m.results, entries, size} {
 		if err := r.Register(c); err != nil {
 			return nil, err

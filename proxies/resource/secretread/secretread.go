@@ -120,19 +120,19 @@ func (m *Call) Ask(header http.Header, kind string) {
 
 // Masker masks answers at one end.
 type Masker struct {
-	answers *prometheus.CounterVec // by result
-	reading chan struct{}          // holds one for each answer of an API server that is read
-	mine    int                    // what one agent may have of Bytes
+	answers    *prometheus.CounterVec // by result
+	reading    chan struct{}          // holds one for each answer of an API server that is read
+	maxOfAgent int                    // what one agent may have of Bytes
 
-	mu    sync.Mutex // guards what follows
-	taken int
-	of    map[identity.AgentName]int
+	mu      sync.Mutex // guards what follows
+	used    int
+	byAgent map[identity.AgentName]int
 }
 
 // NewMasker counts answers by Results, and lets one agent have ofAgent bytes of outlines.
 func NewMasker(answers *prometheus.CounterVec, ofAgent int) *Masker {
-	return &Masker{answers: answers, reading: make(chan struct{}, maskReads), mine: ofAgent,
-		of: map[identity.AgentName]int{}}
+	return &Masker{answers: answers, reading: make(chan struct{}, maskReads), maxOfAgent: ofAgent,
+		byAgent: map[identity.AgentName]int{}}
 }
 
 // FromServer masks the answer of an API server.
@@ -151,8 +151,8 @@ func (k *Masker) FromServer(ctx context.Context, m *Call, res *http.Response) er
 	}))
 }
 
-// FromAgent masks the answer of an agent, which it must have masked itself. Its own words
-// are told, of its API server's only some.
+// FromAgent masks the answer of an agent, which it must have masked itself. Its own messages
+// are shown, of its API server's only some.
 func (k *Masker) FromAgent(m *Call, res *http.Response, itself bool) error {
 	if res.StatusCode == http.StatusNotAcceptable && !itself { // its API server does not know the form
 		return k.counted(ErrNotMasked)
@@ -176,7 +176,7 @@ func isPlainly(res *http.Response, kind string) bool {
 	return err == nil && got == kind && params["as"] == "" && (coding == "" || coding == "identity")
 }
 
-// answer puts what is told of Secrets, or of a failure, in place of an answer.
+// answer puts what is shown of Secrets, or of a failure, in place of an answer.
 func (k *Masker) answer(m *Call, res *http.Response, itself bool,
 	read func(io.Reader) (*masking.Outlines, error)) error {
 	body := res.Body
@@ -185,27 +185,27 @@ func (k *Masker) answer(m *Call, res *http.Response, itself bool,
 	defer late.Stop()
 	switch {
 	case res.StatusCode >= http.StatusBadRequest:
-		return tellFailure(res, itself)
+		return replaceFailure(res, itself)
 	case res.StatusCode != http.StatusOK:
 		return masking.ErrNoSecrets
 	}
 	room := masking.Most(m.scope)
-	if !k.take(m.Agent, room) {
+	if !k.acquire(m.Agent, room) {
 		return errMaskRoom
 	}
 	outlines, err := read(body)
 	if err != nil {
-		k.give(m.Agent, room)
+		k.release(m.Agent, room)
 		return err
 	}
-	k.give(m.Agent, room-outlines.Size())
+	k.release(m.Agent, room-outlines.Size())
 	text, length, err := rendered(outlines, m)
 	if err != nil {
-		k.give(m.Agent, outlines.Size())
+		k.release(m.Agent, outlines.Size())
 		return err
 	}
 	replaceAnswer(res, m.Form.ContentType(), length,
-		&maskedBody{ReadCloser: text, done: sync.OnceFunc(func() { k.give(m.Agent, outlines.Size()) })})
+		&maskedBody{ReadCloser: text, done: sync.OnceFunc(func() { k.release(m.Agent, outlines.Size()) })})
 	return nil
 }
 
@@ -239,35 +239,35 @@ func (b *maskedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// told are the statuses whose messages repeat what the caller asked, or say what the
-// agent's account may not. What fails within an API server may quote what it read.
-var told = []int{
+// shownStatuses are those whose messages repeat what the caller asked, or say what the agent's
+// account may not. What fails within an API server may quote what it read.
+var shownStatuses = []int{
 	http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusGone, http.StatusRequestEntityTooLarge,
 	http.StatusTooManyRequests,
 }
 
-// tellFailure puts a Status with known fields in place of a failure. itself says that the
+// replaceFailure puts a Status with known fields in place of a failure. itself says that the
 // message is the agent's own.
-func tellFailure(res *http.Response, itself bool) error {
+func replaceFailure(res *http.Response, itself bool) error {
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxMaskedStatus+1))
 	if err != nil {
 		return err
 	}
-	var said metav1.Status
+	var answered metav1.Status
 	if _, err := jsonlimit.Check(text, jsonlimit.Limits{Depth: 32, Heap: 8 * maxMaskedStatus}); err != nil ||
 		len(text) > maxMaskedStatus ||
-		utiljson.Unmarshal(text, &said) != nil || said.Kind != "Status" {
-		said = metav1.Status{}
+		utiljson.Unmarshal(text, &answered) != nil || answered.Kind != "Status" {
+		answered = metav1.Status{}
 	}
 	status := access.Failure(int32(res.StatusCode), metav1.StatusReasonUnknown, //nolint:gosec // three digits
 		"the API server of the spoke answered "+strconv.Itoa(res.StatusCode)+
 			"; what else it says is not shown, since Secrets are masked")
-	if itself || slices.Contains(told, res.StatusCode) {
-		status.Reason = said.Reason
-		status.Message = said.Message[:min(len(said.Message), maxMaskedWords)]
-		status.Continue, status.ResourceVersion = said.Continue, said.ResourceVersion
+	if itself || slices.Contains(shownStatuses, res.StatusCode) {
+		status.Reason = answered.Reason
+		status.Message = answered.Message[:min(len(answered.Message), maxMaskedWords)]
+		status.Continue, status.ResourceVersion = answered.Continue, answered.ResourceVersion
 	}
-	if d := said.Details; d != nil && d.RetryAfterSeconds > 0 {
+	if d := answered.Details; d != nil && d.RetryAfterSeconds > 0 {
 		status.Details = &metav1.StatusDetails{RetryAfterSeconds: d.RetryAfterSeconds}
 	}
 	answer, err := json.Marshal(status)
@@ -281,31 +281,31 @@ func tellFailure(res *http.Response, itself bool) error {
 	return nil
 }
 
-// take takes room for an agent's outlines, if there is some.
-func (k *Masker) take(of identity.AgentName, n int) bool {
+// acquire takes room for an agent's outlines, if there is some.
+func (k *Masker) acquire(agent identity.AgentName, n int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.taken+n > Bytes || k.of[of]+n > k.mine {
+	if k.used+n > Bytes || k.byAgent[agent]+n > k.maxOfAgent {
 		return false
 	}
-	k.taken += n
-	k.of[of] += n
+	k.used += n
+	k.byAgent[agent] += n
 	return true
 }
 
-// give gives room back.
-func (k *Masker) give(of identity.AgentName, n int) {
+// release gives room back.
+func (k *Masker) release(agent identity.AgentName, n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.taken -= n
-	if k.of[of] -= n; k.of[of] == 0 {
-		delete(k.of, of)
+	k.used -= n
+	if k.byAgent[agent] -= n; k.byAgent[agent] == 0 {
+		delete(k.byAgent, agent)
 	}
 }
 
 // The values of label result.
 const (
-	maskTold      = "told"
+	maskShown     = "told"
 	maskTooMuch   = "too-much"
 	maskNoRoom    = "no-room"
 	maskNotMasked = "not-masked"
@@ -314,7 +314,7 @@ const (
 
 // Results are the values of label result.
 func Results() []string {
-	return []string{maskTold, maskTooMuch, maskNoRoom, maskNotMasked, maskFailed}
+	return []string{maskShown, maskTooMuch, maskNoRoom, maskNotMasked, maskFailed}
 }
 
 // counted counts an answer.
@@ -322,7 +322,7 @@ func (k *Masker) counted(err error) error {
 	result := maskFailed
 	switch {
 	case err == nil:
-		result = maskTold
+		result = maskShown
 	case errors.Is(err, masking.ErrTooMuch):
 		result = maskTooMuch
 	case errors.Is(err, errMaskRoom):

@@ -38,7 +38,7 @@ func TestMaskRoom(t *testing.T) {
 		_ = res.Body.Close() // never fails
 		return err
 	}
-	for k.take(one, masking.MaxOutlines) {
+	for k.acquire(one, masking.MaxOutlines) {
 	}
 	if err := refused(one); !errors.Is(err, errMaskRoom) {
 		t.Errorf("an agent without room: %v", err)
@@ -50,20 +50,20 @@ func TestMaskRoom(t *testing.T) {
 	if err != nil {
 		t.Fatalf("another agent: %v", err)
 	}
-	if k.of[other] == 0 || k.of[other] > 100 {
-		t.Errorf("an answer under way takes %d bytes", k.of[other])
+	if k.byAgent[other] == 0 || k.byAgent[other] > 100 {
+		t.Errorf("an answer under way takes %d bytes", k.byAgent[other])
 	}
 	for range 2 { // as some do
 		_ = res.Body.Close() // never fails
 	}
-	if k.of[other] != 0 || k.taken != k.of[one] {
-		t.Errorf("%d bytes are taken of %d", k.of[other], k.taken)
+	if k.byAgent[other] != 0 || k.used != k.byAgent[one] {
+		t.Errorf("%d bytes are taken of %d", k.byAgent[other], k.used)
 	}
 	for i := range 10 {
-		k.take(name("more-"+string(rune('a'+i))), BytesOfAgent)
+		k.acquire(name("more-"+string(rune('a'+i))), BytesOfAgent)
 	}
-	if k.taken > Bytes {
-		t.Errorf("all together take %d bytes", k.taken)
+	if k.used > Bytes {
+		t.Errorf("all together take %d bytes", k.used)
 	}
 	if err := refused(other); !errors.Is(err, errMaskRoom) {
 		t.Errorf("a hub without room: %v", err)

@@ -11,21 +11,21 @@ import (
 
 // singleConnListener is a listener that accepts one connection. Accept fails once that has ended.
 type singleConnListener struct {
-	ctx   context.Context //nolint:containedctx // of the connection's calls, by http.Server.BaseContext
-	conn  net.Conn
-	given bool // Accept is called by one goroutine
+	ctx      context.Context //nolint:containedctx // of the connection's calls, by http.Server.BaseContext
+	conn     net.Conn
+	accepted bool // Accept is called by one goroutine
 
-	once  sync.Once
-	ended chan struct{}
-	err   error // of closing the connection; set before ended is closed
-	lost  error // why the connection was left open; as above
+	once    sync.Once
+	ended   chan struct{}
+	err     error // of closing the connection; set before ended is closed
+	lossErr error // why the connection was left open for the caller; as above
 }
 
 // Accept implements net.Listener.
 func (l *singleConnListener) Accept() (net.Conn, error) {
-	if !l.given {
-		l.given = true
-		return &servedConn{Conn: l.conn, only: l}, nil
+	if !l.accepted {
+		l.accepted = true
+		return &servedConn{Conn: l.conn, listener: l}, nil
 	}
 	<-l.ended
 	return nil, net.ErrClosed
@@ -48,7 +48,7 @@ func (l *singleConnListener) end() error {
 // leaveOpen leaves the connection to the caller of Serve.
 func (l *singleConnListener) leaveOpen() error {
 	l.once.Do(func() {
-		l.lost = errServerLost
+		l.lossErr = errServerLost
 		l.err = l.conn.SetDeadline(time.Unix(1, 0)) // anyone who still reads is done
 		close(l.ended)
 	})
@@ -59,14 +59,14 @@ func (l *singleConnListener) leaveOpen() error {
 // over for an upgrade.
 type servedConn struct {
 	net.Conn
-	only *singleConnListener
+	listener *singleConnListener
 }
 
 // Close ends the connection.
-func (c *servedConn) Close() error { return c.only.end() }
+func (c *servedConn) Close() error { return c.listener.end() }
 
 // Abort ends it so that the hub sees that it was lost.
-func (c *servedConn) Abort() error { return c.only.leaveOpen() }
+func (c *servedConn) Abort() error { return c.listener.leaveOpen() }
 
 // CloseWrite ends our direction alone.
 func (c *servedConn) CloseWrite() error { return exchange.CloseWrite(c.Conn) }

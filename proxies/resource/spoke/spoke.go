@@ -71,16 +71,16 @@ type Config struct {
 // rules of the spoke's owner, and passes calls on to the spoke's API server. Its
 // methods may be called concurrently.
 type Spoke struct {
-	cfg     Config
-	limiter *concurrency.Limiter
-	pace    *rate.Limiter
-	reading chan struct{} // holds one for each answer about groups that is in memory
-	masker  *secretread.Masker
-	metrics *callmetrics.Metrics
-	base    *url.URL
-	server  http.RoundTripper
-	tracker *access.Tracker
-	http    *http.Server
+	cfg      Config
+	limiter  *concurrency.Limiter
+	callRate *rate.Limiter
+	reading  chan struct{} // holds one for each answer about groups that is in memory
+	masker   *secretread.Masker
+	metrics  *callmetrics.Metrics
+	base     *url.URL
+	server   http.RoundTripper
+	tracker  *access.Tracker
+	http     *http.Server
 }
 
 // New checks cfg and starts nothing.
@@ -100,10 +100,10 @@ func New(cfg Config) (*Spoke, error) {
 	config.TLSClientConfig.NextProtos = []string{"http/1.1"} // each call has its connection, and upgrades are bytes
 	config.Timeout = 0                                       // a watch is as long as it is
 	s := &Spoke{
-		cfg:     cfg,
-		limiter: concurrency.New(cfg.MaxCalls, cfg.MaxCalls),
-		pace:    newPace(cfg.CallsPerSecond),
-		reading: make(chan struct{}, maxReadGroups),
+		cfg:      cfg,
+		limiter:  concurrency.New(cfg.MaxCalls, cfg.MaxCalls),
+		callRate: newCallRate(cfg.CallsPerSecond),
+		reading:  make(chan struct{}, maxReadGroups),
 	}
 	var err error
 	if s.base, _, err = rest.DefaultServerUrlFor(config); err != nil {
@@ -122,7 +122,7 @@ func New(cfg Config) (*Spoke, error) {
 		func() float64 { return float64(s.limiter.Count()) }); err != nil {
 		return nil, fmt.Errorf("live access: metrics: %w", err)
 	}
-	if err := showPace(cfg.Metrics, s.pace); err != nil {
+	if err := showCallRate(cfg.Metrics, s.callRate); err != nil {
 		return nil, fmt.Errorf("live access: metrics: %w", err)
 	}
 	if err := callmetrics.ShowDials(cfg.Metrics, room); err != nil {
@@ -155,7 +155,7 @@ func (s *Spoke) Serve(ctx context.Context, conn net.Conn) error {
 	if err := s.http.Serve(l); !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("serve a connection of the hub: %w", err)
 	}
-	return l.lost
+	return l.lossErr
 }
 
 // ServeHTTP serves one call of the hub.

@@ -36,7 +36,7 @@ var noAgent identity.AgentName
 
 func (v *spokeCall) serve(w http.ResponseWriter, r *http.Request) {
 	s := v.spoke
-	if !s.pace.Allow() { // before anything that costs the spoke's API server
+	if !s.callRate.Allow() { // before anything that costs the spoke's API server
 		v.refuse(w, exchange.RuleRate, exchange.TooMany(
 			"argomesh spoke: the hub begins more calls a second than live_access.calls_per_second of the agent"))
 		return
@@ -108,7 +108,7 @@ func badCredentials() *metav1.Status {
 	return access.BadGateway("argomesh spoke: its API server does not accept the agent's own credentials")
 }
 
-// objectStatus is the answer when the object of a call could not be looked at: what
+// objectStatus is the answer when the object of a call could not be read: what
 // the API server said about it, if it said something.
 func objectStatus(err error) *metav1.Status {
 	var said apierrors.APIStatus
@@ -187,7 +187,7 @@ func (v *spokeCall) answer(ctx context.Context, res *http.Response, f forwarding
 
 // notAnswered answers a call that the API server did not.
 func (v *spokeCall) notAnswered(w http.ResponseWriter, f forwarding, err error) {
-	v.exchange.Log.Warn().Err(err).Msg("the spoke's api server does not answer a call of the hub")
+	v.exchange.Log.Warn().Err(err).Msg("the spoke's API server does not answer a call of the hub")
 	status := badCredentials()
 	notMasked := secretread.Failure(access.Spoke, err)
 	switch {

@@ -129,9 +129,9 @@ func New(cfg Config) (*Acceptor, error) {
 // Run keeps streams open, again and again, until ctx is done, and returns nil when
 // every Handler has returned. It may be called again then.
 func (a *Acceptor) Run(ctx context.Context) error {
-	t := newTerm(a)
+	t := newRun(a)
 	defer t.pause.Stop()
-	defer t.aged.Stop()
+	defer t.renewTimer.Stop()
 	review := time.NewTicker(a.cfg.Review)
 	defer review.Stop()
 	for {
@@ -141,16 +141,16 @@ func (a *Acceptor) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			t.stopping = true
 			for len(t.streams) > 0 {
-				t.handle(<-t.news)
+				t.handle(<-t.events)
 			}
 			return nil
 		case <-t.pause.C:
-			t.resting = false
+			t.backingOff = false
 		case <-updated:
-		case <-t.aged.C:
+		case <-t.renewTimer.C:
 		case <-review.C:
 			t.review()
-		case n := <-t.news:
+		case n := <-t.events:
 			t.handle(n)
 		}
 	}

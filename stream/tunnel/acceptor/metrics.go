@@ -8,15 +8,15 @@ import (
 
 type acceptorMetrics struct {
 	tunnel.Metrics
-	carriers prometheus.Gauge
-	connects *prometheus.CounterVec
-	accepts  *prometheus.CounterVec
+	transports prometheus.Gauge
+	connects   *prometheus.CounterVec
+	accepts    *prometheus.CounterVec
 }
 
 func newAcceptorMetrics(r prometheus.Registerer) (*acceptorMetrics, error) {
 	m := &acceptorMetrics{
 		Metrics: tunnel.NewMetrics(),
-		carriers: prometheus.NewGauge(prometheus.GaugeOpts{
+		transports: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "argomesh_tunnel_carriers", Help: "TCP connections to the principal that carry streams of the tunnel.",
 		}),
 		connects: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -28,5 +28,5 @@ func newAcceptorMetrics(r prometheus.Registerer) (*acceptorMetrics, error) {
 			Help: "Connections that the principal asked for, by service and by what became of them.",
 		}, []string{"service", "result"}),
 	}
-	return m, tunnel.Register(r, append(m.Collectors(), m.carriers, m.connects, m.accepts))
+	return m, tunnel.Register(r, append(m.Collectors(), m.transports, m.connects, m.accepts))
 }

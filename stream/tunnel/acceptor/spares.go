@@ -29,21 +29,21 @@ type transport struct {
 	// nonce is what the principal answers to on each of its streams. One for all of
 	// them, so that a hub's connection does not cost SPIRE a signature.
 	nonce stream.Nonce
-	// again is when the principal wants to see another; zero: we know by ourselves.
-	again   time.Time
+	// renewAt is when the principal wants to see another; zero: we know by ourselves.
+	renewAt time.Time
 	streams int
 	up      time.Time // since when a stream of it has been up; zero: none has
 	leaving bool      // it gets no more streams
 }
 
-// offered is one stream as the loop of Run knows it.
-type offered struct {
-	carrier *transport
-	state   streamState
-	conn    *tunnel.Conn // from up on
-	// again is when to prove ourselves by another stream, with the next token; zero
+// tunnelStream is one stream as the loop of Run knows it.
+type tunnelStream struct {
+	transport *transport
+	state     streamState
+	conn      *tunnel.Conn // from up on
+	// renewAt is when to prove ourselves by another stream, with the next token; zero
 	// where there is none.
-	again time.Time
+	renewAt time.Time
 }
 
 type streamState uint8
@@ -51,20 +51,20 @@ type streamState uint8
 const (
 	opening streamState = iota
 	idle
-	retiring
-	taken
+	closing
+	inUse
 )
 
-// news is what the goroutine of a stream tells the loop.
-type news struct {
-	of   *offered
-	kind streamState // spare, taken, or opening when it has ended
-	// Of spare: of its carrier, after how long to prove ourselves by another; and of
+// streamEvent is what the goroutine of a stream reports to the loop.
+type streamEvent struct {
+	of   *tunnelStream
+	kind streamState // idle, in use, or opening when it has ended
+	// Of idle: of its transport, after how long to prove ourselves by another; and of
 	// itself, when.
 	conn       *tunnel.Conn
 	proveAgain time.Duration
-	again      time.Time
-	// Of taken.
+	renewAt    time.Time
+	// Of inUse.
 	waiting int
 	// Of the end.
 	err error
@@ -73,57 +73,59 @@ type news struct {
 // acceptorRun is one Run.
 type acceptorRun struct {
 	*Acceptor
-	news     chan news
-	streams  map[*offered]struct{}
-	carriers map[*transport]struct{}
+	events     chan streamEvent
+	streams    map[*tunnelStream]struct{}
+	transports map[*transport]struct{}
 	// want is how many spare streams demand asks for, and urgent for how many dials wait,
 	// as far as streams for them are not under way.
 	want, urgent int
 	// unused is the least number of spare streams since the last review.
-	unused   int
-	failures int
-	resting  bool // until pause fires
-	pause    *time.Timer
-	able     bool        // to prove ourselves, at the last attempt
-	aged     *time.Timer // fires when a spare stream, or a carrier, is to be replaced
-	stopping bool
+	unused     int
+	failures   int
+	backingOff bool // until pause fires
+	pause      *time.Timer
+	able       bool        // to prove ourselves, at the last attempt
+	renewTimer *time.Timer // fires when a spare stream, or a transport, is to be replaced
+	stopping   bool
 }
 
-// newTerm returns one that rests until its pause, which is over at once.
-func newTerm(a *Acceptor) *acceptorRun {
+// newRun returns one that opens nothing until its pause is over, which is at once.
+func newRun(a *Acceptor) *acceptorRun {
 	return &acceptorRun{
-		Acceptor: a, news: make(chan news), streams: map[*offered]struct{}{}, carriers: map[*transport]struct{}{},
-		want: a.cfg.MinSpares, pause: time.NewTimer(0), resting: true, able: true, aged: time.NewTimer(0),
+		Acceptor: a, events: make(chan streamEvent), streams: map[*tunnelStream]struct{}{},
+		transports: map[*transport]struct{}{}, want: a.cfg.MinSpares,
+		pause: time.NewTimer(0), backingOff: true, able: true, renewTimer: time.NewTimer(0),
 	}
 }
 
-// fresh reports whether a carrier may get streams: it is to stay, and neither is there
+// fresh reports whether a transport may get streams: it is to stay, and neither is there
 // a newer SVID to be proven nor has the principal seen this one for too long.
 func (t *acceptorRun) fresh(c *transport, proves time.Time) bool {
-	return !c.leaving && !c.proof.Before(proves) && !passed(c.again)
+	return !c.leaving && !c.proof.Before(proves) && !passed(c.renewAt)
 }
 
-// current reports whether a stream is to stay: its carrier is fresh, and there is no
+// current reports whether a stream is to stay: its transport is fresh, and there is no
 // next token to be proven.
-func (t *acceptorRun) current(s *offered, proves time.Time) bool {
-	return t.fresh(s.carrier, proves) && !passed(s.again)
+func (t *acceptorRun) current(s *tunnelStream, proves time.Time) bool {
+	return t.fresh(s.transport, proves) && !passed(s.renewAt)
 }
 
 // passed reports whether there is a time, and it has come.
 func passed(at time.Time) bool { return !at.IsZero() && !time.Now().Before(at) }
 
-// age lets balance be called again when the next stream or carrier is to be replaced.
-func (t *acceptorRun) age() {
+// resetRenewTimer lets balance be called again when the next stream or transport is to be
+// replaced.
+func (t *acceptorRun) resetRenewTimer() {
 	var next time.Time
 	for s := range t.streams {
-		for _, at := range []time.Time{s.again, s.carrier.again} {
+		for _, at := range []time.Time{s.renewAt, s.transport.renewAt} {
 			if s.state == idle && !at.IsZero() && !passed(at) && (next.IsZero() || at.Before(next)) {
 				next = at
 			}
 		}
 	}
-	if t.aged.Stop(); !next.IsZero() {
-		t.aged.Reset(time.Until(next))
+	if t.renewTimer.Stop(); !next.IsZero() {
+		t.renewTimer.Reset(time.Until(next))
 	}
 }
 
@@ -145,17 +147,17 @@ func (t *acceptorRun) count(proves time.Time) (ready, coming, stale int) {
 // balance opens streams that are wanting, and gives up those that were renewed.
 func (t *acceptorRun) balance(ctx context.Context) {
 	proves := t.cfg.Proves()
-	if t.resting && !t.able && t.cfg.Ready() == nil {
-		t.resting = false // we can do now what we could not
+	if t.backingOff && !t.able && t.cfg.Ready() == nil {
+		t.backingOff = false // we can do now what we could not
 	}
 	ready, coming, stale := t.count(proves)
 	target := max(t.want, t.urgent)
 	if ready == 0 && !t.anyUp(proves) {
 		target = 1 // the first tells whether others make sense
 	}
-	for !t.resting && ctx.Err() == nil && ready+coming < target && coming < maxOpening {
+	for !t.backingOff && ctx.Err() == nil && ready+coming < target && coming < maxOpening {
 		if len(t.streams) >= t.cfg.MaxStreams {
-			t.retireOne(proves, true) // to make room
+			t.closeOneIdle(proves, true) // to make room
 			break
 		}
 		if !t.open(ctx, proves) {
@@ -167,17 +169,17 @@ func (t *acceptorRun) balance(ctx context.Context) {
 		t.urgent = 0
 	}
 	// Make before break.
-	for ready >= t.want && stale > 0 && t.retireOne(proves, true) {
+	for ready >= t.want && stale > 0 && t.closeOneIdle(proves, true) {
 		stale--
 	}
 	t.unused = min(t.unused, ready)
 	t.metrics.Spare.Set(float64(ready + stale))
-	t.metrics.carriers.Set(float64(len(t.carriers)))
-	t.age()
+	t.metrics.transports.Set(float64(len(t.transports)))
+	t.resetRenewTimer()
 }
 
 func (t *acceptorRun) anyUp(proves time.Time) bool {
-	for c := range t.carriers {
+	for c := range t.transports {
 		if t.fresh(c, proves) && !c.up.IsZero() {
 			return true
 		}
@@ -185,30 +187,31 @@ func (t *acceptorRun) anyUp(proves time.Time) bool {
 	return false
 }
 
-// retireOne gives up a spare stream, one that is not current if stale, and reports
-// whether there was one. One that the hub has taken goes on, also when that is still
-// news to come.
-func (t *acceptorRun) retireOne(proves time.Time, stale bool) bool {
+// closeOneIdle gives up a spare stream, one that is not current if stale, and reports
+// whether there was one. One that the hub has taken goes on, also when that event is still
+// to come.
+func (t *acceptorRun) closeOneIdle(proves time.Time, stale bool) bool {
 	for {
-		var one *offered
+		var one *tunnelStream
 		for s := range t.streams {
-			if s.state == idle && t.current(s, proves) != stale && (one == nil || s.carrier.streams < one.carrier.streams) {
+			if s.state == idle && t.current(s, proves) != stale && (one == nil ||
+				s.transport.streams < one.transport.streams) {
 				one = s // of the emptiest
 			}
 		}
 		if one == nil {
 			return false
 		}
-		if one.conn.Retire() {
-			one.state = retiring
+		if one.conn.CloseIdle() {
+			one.state = closing
 			return true
 		}
-		one.state = taken
+		one.state = inUse
 	}
 }
 
 // review adjusts the number of spare streams to what was used of them since the
-// last time, by halves, and the number of carriers to that of the streams.
+// last time, by halves, and the number of transports to that of the streams.
 func (t *acceptorRun) review() {
 	proves := t.cfg.Proves()
 	ready, _, _ := t.count(proves)
@@ -216,12 +219,12 @@ func (t *acceptorRun) review() {
 		t.want = max(t.cfg.MinSpares, t.want-(t.unused+1)/2)
 	}
 	for ; ready > t.want; ready-- {
-		t.retireOne(proves, false)
+		t.closeOneIdle(proves, false)
 	}
 	t.unused = ready
 	var emptiest *transport
 	room := 0 // in the others
-	for c := range t.carriers {
+	for c := range t.transports {
 		if !t.fresh(c, proves) {
 			continue
 		}
@@ -238,7 +241,7 @@ func (t *acceptorRun) review() {
 // open begins a stream, and reports whether it could.
 func (t *acceptorRun) open(ctx context.Context, proves time.Time) bool {
 	var on *transport
-	for c := range t.carriers {
+	for c := range t.transports {
 		if t.fresh(c, proves) && c.streams < call.MaxStreams && (on == nil || c.streams > on.streams) {
 			on = c // the fullest, so that others empty
 		}
@@ -251,31 +254,31 @@ func (t *acceptorRun) open(ctx context.Context, proves time.Time) bool {
 			return false
 		}
 		on = &transport{cc: cc, proof: proves, nonce: t.cfg.NewNonce()}
-		t.carriers[on] = struct{}{}
+		t.transports[on] = struct{}{}
 	}
 	t.able = t.cfg.Ready() == nil
-	s := &offered{carrier: on}
+	s := &tunnelStream{transport: on}
 	on.streams++
 	t.streams[s] = struct{}{}
-	go t.runStream(ctx, s, t.news)
+	go t.runStream(ctx, s, t.events)
 	return true
 }
 
-// handle takes news of a stream.
-func (t *acceptorRun) handle(n news) {
+// handle handles what became of a stream.
+func (t *acceptorRun) handle(n streamEvent) {
 	s := n.of
 	switch n.kind {
 	case idle:
-		s.conn, s.state, s.again = n.conn, idle, n.again
-		if n.proveAgain > 0 && s.carrier.again.IsZero() {
-			s.carrier.again = time.Now().Add(n.proveAgain)
+		s.conn, s.state, s.renewAt = n.conn, idle, n.renewAt
+		if n.proveAgain > 0 && s.transport.renewAt.IsZero() {
+			s.transport.renewAt = time.Now().Add(n.proveAgain)
 		}
-		if s.carrier.up.IsZero() {
-			s.carrier.up = time.Now()
+		if s.transport.up.IsZero() {
+			s.transport.up = time.Now()
 			t.cfg.Log.Info().Str("connection", n.conn.ID).Msg("tunnel connection to the principal is up")
 		}
-	case taken:
-		s.state = taken
+	case inUse:
+		s.state = inUse
 		t.urgent = n.waiting
 		ready, _, _ := t.count(t.cfg.Proves())
 		switch {
@@ -289,16 +292,16 @@ func (t *acceptorRun) handle(n news) {
 	}
 }
 
-// settledTime is how long a TCP connection must have lasted for its end to be no
+// stableAfter is how long a TCP connection must have lasted for its end to be no
 // failure.
-const settledTime = 10 * time.Second
+const stableAfter = 10 * time.Second
 
-func (t *acceptorRun) ended(s *offered, err error) {
-	c := s.carrier
+func (t *acceptorRun) ended(s *tunnelStream, err error) {
+	c := s.transport
 	delete(t.streams, s)
 	if c.streams--; c.streams == 0 {
 		_ = c.cc.Close() // nothing is left to be flushed
-		delete(t.carriers, c)
+		delete(t.transports, c)
 	}
 	unasked := s.state == opening || s.state == idle
 	switch {
@@ -308,7 +311,7 @@ func (t *acceptorRun) ended(s *offered, err error) {
 	default:
 		c.leaving = true
 		up := !c.up.IsZero()
-		if up && time.Since(c.up) >= settledTime {
+		if up && time.Since(c.up) >= stableAfter {
 			t.failures = 0
 		}
 		t.backOff(err, !up)
@@ -323,7 +326,7 @@ func (t *acceptorRun) backOff(err error, failed bool) {
 	t.failures++
 	t.able = t.able && t.cfg.Ready() == nil
 	delay := t.cfg.BackOff.Pause(t.failures, err)
-	t.resting = true
+	t.backingOff = true
 	t.pause.Reset(delay)
 	switch log := t.cfg.Log.With().AnErr("error", err).Stringer("retry_in", delay.Round(time.Millisecond)).Logger(); {
 	case errors.Is(err, call.ErrImpostor):
@@ -332,7 +335,7 @@ func (t *acceptorRun) backOff(err error, failed bool) {
 	case errors.Is(err, stream.ErrIncompatible):
 		log.Error().Msg("the principal has no tunnel that this agent understands; upgrade the older of the two")
 	case errors.Is(err, call.ErrBusy):
-		log.Warn().Msg("the principal takes no more streams of the tunnel; see its limits")
+		log.Warn().Msg("the principal accepts no more streams of the tunnel; see its limits")
 	case failed:
 		log.Warn().Msg("cannot open the tunnel to the principal")
 	default:

@@ -26,13 +26,13 @@ func TestStreamsAreOpenedFewAtATime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newTerm(a)
+	r := newRun(a)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer func() {
 		cancel()
 		r.stopping = true
 		for len(r.streams) > 0 {
-			r.handle(<-r.news)
+			r.handle(<-r.events)
 		}
 	}()
 	count := func() (opened int) {
@@ -43,12 +43,12 @@ func TestStreamsAreOpenedFewAtATime(t *testing.T) {
 		}
 		return opened
 	}
-	up := func(s *offered) { s.state, s.carrier.up = idle, time.Now() }
-	take := func(s *offered, waiting int) {
-		r.handle(news{of: s, kind: taken, waiting: waiting})
+	up := func(s *tunnelStream) { s.state, s.transport.up = idle, time.Now() }
+	take := func(s *tunnelStream, waiting int) {
+		r.handle(streamEvent{of: s, kind: inUse, waiting: waiting})
 		r.balance(ctx)
 	}
-	r.resting = false
+	r.backingOff = false
 	r.balance(ctx)
 	if got := count(); got != 1 {
 		t.Fatalf("%d streams are opened before one is up", got)

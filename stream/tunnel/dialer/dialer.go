@@ -77,7 +77,7 @@ type Dialer struct {
 	cfg     Config
 	metrics *dialerMetrics
 	// logged bounds what an agent can write to our log.
-	logged *call.Pace
+	logged *call.AgentLimiter
 	unread *tunnel.Common
 
 	mu      sync.Mutex // guards what follows
@@ -86,9 +86,9 @@ type Dialer struct {
 	waiting int // dials
 }
 
-// replacement is how long an agent whose last stream was used up has to open another,
+// replaceTimeout is how long an agent whose last stream was used up has to open another,
 // before it counts as away.
-const replacement = time.Second
+const replaceTimeout = time.Second
 
 // pool is the streams of one agent. Dialer.mu guards it.
 type pool struct {
@@ -125,7 +125,7 @@ func New(cfg Config) (*Dialer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tunnel dialer: %w", err)
 	}
-	return &Dialer{cfg: cfg, metrics: m, agents: map[identity.AgentName]*pool{}, logged: call.NewPace(1, 20),
+	return &Dialer{cfg: cfg, metrics: m, agents: map[identity.AgentName]*pool{}, logged: call.NewAgentLimiter(1, 20),
 		unread: tunnel.NewCommon(maxAllUnread, freeUnread)}, nil
 }
 
@@ -167,10 +167,10 @@ func (d *Dialer) dial(ctx context.Context, to identity.AgentName, service stream
 			return c, nil
 		}
 		_ = c.Close() // it has no error to return
-		if !errors.Is(err, tunnel.ErrRetired) {
+		if !errors.Is(err, tunnel.ErrIdleClosed) {
 			return nil, err
 		}
-		// The agent gave the stream up before it heard of us.
+		// The agent gave the stream up before it received our open.
 	}
 }
 
@@ -182,7 +182,7 @@ func (d *Dialer) acquire(ctx context.Context, to identity.AgentName, service str
 		d.mu.Unlock()
 		return nil, stream.ErrNotConnected
 	}
-	if c := d.takeSpare(p, service); c != nil {
+	if c := d.acquireSpare(p, service); c != nil {
 		d.mu.Unlock()
 		return c, nil
 	}
@@ -196,8 +196,8 @@ func (d *Dialer) acquire(ctx context.Context, to identity.AgentName, service str
 	d.metrics.waiting.WithLabelValues(service.String()).Inc()
 	d.mu.Unlock()
 
-	patience := time.NewTimer(d.cfg.SpareTimeout)
-	defer patience.Stop()
+	timeout := time.NewTimer(d.cfg.SpareTimeout)
+	defer timeout.Stop()
 	var err error
 	select {
 	case c := <-w.idle:
@@ -205,8 +205,8 @@ func (d *Dialer) acquire(ctx context.Context, to identity.AgentName, service str
 			return nil, stream.ErrNotConnected
 		}
 		return c, nil
-	case <-patience.C:
-		err = fmt.Errorf("waited for %s: %w", d.cfg.SpareTimeout, d.withoutSpare(p))
+	case <-timeout.C:
+		err = fmt.Errorf("waited for %s: %w", d.cfg.SpareTimeout, d.noSpareError(p))
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -214,16 +214,16 @@ func (d *Dialer) acquire(ctx context.Context, to identity.AgentName, service str
 	defer d.mu.Unlock()
 	if i := slices.Index(p.waiting, w); i >= 0 {
 		p.waiting = slices.Delete(p.waiting, i, i+1)
-		d.unwait(w)
+		d.removeWait(w)
 	} else if c := <-w.idle; c != nil {
 		return c, nil // it came in the same moment
 	}
 	return nil, err
 }
 
-// withoutSpare is why an agent opened no stream in time: one that did not answer on the
+// noSpareError is why an agent opened no stream in time: one that did not answer on the
 // last one has not all of them in use.
-func (d *Dialer) withoutSpare(p *pool) error {
+func (d *Dialer) noSpareError(p *pool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p.silent {
@@ -232,7 +232,7 @@ func (d *Dialer) withoutSpare(p *pool) error {
 	return tunnel.ErrNoSpare
 }
 
-// record notes whether the agent has answered on a stream, by what became of the dial.
+// record remembers whether the agent has answered on a stream, by what became of the dial.
 func (d *Dialer) record(to identity.AgentName, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -241,9 +241,9 @@ func (d *Dialer) record(to identity.AgentName, err error) {
 	}
 }
 
-// takeSpare occupies the newest spare stream, which is the likeliest to be alive;
+// acquireSpare acquires the newest spare stream, which is the likeliest to be alive;
 // nil when there is none. d.mu is held.
-func (d *Dialer) takeSpare(p *pool, service stream.Service) *tunnel.Conn {
+func (d *Dialer) acquireSpare(p *pool, service stream.Service) *tunnel.Conn {
 	for len(p.idle) > 0 {
 		last := len(p.idle) - 1
 		c := p.idle[last]
@@ -257,29 +257,29 @@ func (d *Dialer) takeSpare(p *pool, service stream.Service) *tunnel.Conn {
 	return nil
 }
 
-// assign occupies c for a service, and reports whether it could be. d.mu is held.
+// assign acquires c for a service, and reports whether it could be. d.mu is held.
 func (d *Dialer) assign(p *pool, c *tunnel.Conn, service stream.Service) bool {
-	if !c.Occupy(service, len(p.waiting), d.metrics.Received(service), d.metrics.Sent(service)) {
+	if !c.Acquire(service, len(p.waiting), d.metrics.Received(service), d.metrics.Sent(service)) {
 		return false
 	}
 	d.metrics.Connections.WithLabelValues(service.String()).Inc()
 	return true
 }
 
-// unwait is called with d.mu held when a wait has left its pool.
-func (d *Dialer) unwait(w *wait) {
+// removeWait is called with d.mu held when a wait has left its pool.
+func (d *Dialer) removeWait(w *wait) {
 	d.waiting--
 	d.metrics.waiting.WithLabelValues(w.service.String()).Dec()
 }
 
 // answer waits until the agent says that it has reached the service.
 func (d *Dialer) answer(ctx context.Context, c *tunnel.Conn) error {
-	patience := time.NewTimer(d.cfg.AnswerTimeout)
-	defer patience.Stop()
+	timeout := time.NewTimer(d.cfg.AnswerTimeout)
+	defer timeout.Stop()
 	select {
 	case <-c.Answered:
 		return c.Outcome()
-	case <-patience.C:
+	case <-timeout.C:
 		return fmt.Errorf("waited for %s: %w", d.cfg.AnswerTimeout, tunnel.ErrNoAnswer)
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -335,7 +335,7 @@ func (d *Dialer) addIdle(c *tunnel.Conn) {
 		p.waiting = slices.Insert(p.waiting, 0, w) // it is over already
 		return
 	}
-	d.unwait(w)
+	d.removeWait(w)
 	w.idle <- c
 }
 
@@ -366,7 +366,7 @@ func (d *Dialer) leave(caller call.Caller, usedUp bool) {
 	case p.open > 0:
 	case usedUp:
 		var lapse *time.Timer
-		lapse = time.AfterFunc(replacement, func() {
+		lapse = time.AfterFunc(replaceTimeout, func() {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			if p.lapse == lapse {
@@ -383,7 +383,7 @@ func (d *Dialer) leave(caller call.Caller, usedUp bool) {
 func (d *Dialer) forget(caller call.Caller, p *pool) {
 	delete(d.agents, caller.Agent.Name)
 	for _, w := range p.waiting {
-		d.unwait(w)
+		d.removeWait(w)
 		w.idle <- nil
 	}
 	p.waiting = nil
@@ -393,7 +393,7 @@ func (d *Dialer) forget(caller call.Caller, p *pool) {
 // logs returns log, or nothing where an agent has written there too often of late: metrics
 // count all.
 func (d *Dialer) logs(caller call.Caller, log zerolog.Logger) *zerolog.Logger {
-	if !d.logged.Take(caller.Agent.Name, time.Now()) {
+	if !d.logged.Allow(caller.Agent.Name, time.Now()) {
 		log = zerolog.Nop()
 	}
 	return &log
@@ -464,16 +464,16 @@ func (s *service) serve(g grpc.BidiStreamingServer[streampb.Chunk, streampb.Chun
 		hooks.Spend = func() { d.cfg.Quota.Spend(caller.Agent.Name, aChunk) }
 	}
 	c := tunnel.NewConn(stream.Hub, caller.Agent.Name, uuid.NewString(),
-		tunnel.Pace{Heartbeat: d.cfg.Heartbeat, Silence: d.cfg.Silence}, g, hooks)
+		tunnel.Timing{Heartbeat: d.cfg.Heartbeat, Silence: d.cfg.Silence}, g, hooks)
 	log := caller.Log.With().Str("connection", c.ID).Logger()
-	c.Greet(proof)
+	c.SendHello(proof)
 	go c.Receive() // ends with the call
 	d.addIdle(c)
 	err := s.admission.Watch(ctx, caller, s.admission.Draining())
 	if errors.Is(err, call.ErrDraining) && !d.withdraw(c) { // it is in use
 		last := make(chan struct{})
-		patience := time.AfterFunc(d.cfg.DrainTimeout, func() { close(last) })
-		defer patience.Stop()
+		timeout := time.AfterFunc(d.cfg.DrainTimeout, func() { close(last) })
+		defer timeout.Stop()
 		err = s.admission.Watch(ctx, caller, last)
 	}
 	switch {

@@ -1,7 +1,8 @@
 // Command workload is what pods of the cluster test run: it says a line each second until
 // it is asked to end. With argument pause it says nothing, and collects the orphans of its
 // PID namespace: so it holds a pod's namespaces, and those of a node. Called as echo or as httpd
-// it does what busybox does by that name, for the pod of "agentctl connectivity test".
+// it does what busybox does by that name, for the pod of "agentctl connectivity test"; called as tini it
+// becomes the program that its arguments name, and collects no orphans.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -24,6 +26,8 @@ func main() {
 		return
 	case "httpd":
 		panic(serve())
+	case "tini":
+		panic(become(slices.DeleteFunc(os.Args[1:], func(arg string) bool { return arg == "--" })))
 	}
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGINT, syscall.SIGTERM)
@@ -41,6 +45,15 @@ func main() {
 		case <-second.C:
 		}
 	}
+}
+
+// become runs a program in place of this one. It returns only an error.
+func become(line []string) error {
+	path, err := exec.LookPath(line[0])
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(path, line, os.Environ())
 }
 
 // serve answers every request with 404, as an httpd of an empty folder.

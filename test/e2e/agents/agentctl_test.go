@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -42,7 +43,27 @@ type agentctlCall struct {
 	// stdin is what a person says to it; nil for no one there.
 	stdin *os.File
 	// says is told of notes and complaints as they come, if it is not nil.
-	says *logBuffer
+	says *spoken
+}
+
+// spoken is what a program says, while it runs.
+type spoken struct {
+	mu   sync.Mutex // guards text
+	text strings.Builder
+}
+
+// Write implements io.Writer.
+func (s *spoken) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+// String returns what was said so far.
+func (s *spoken) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }
 
 func (c agentctl) testBeforeInstallation(t *testing.T) {

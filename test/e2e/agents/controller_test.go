@@ -3,8 +3,6 @@
 package agents
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -32,6 +29,7 @@ import (
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 const (
@@ -69,7 +67,7 @@ func TestAgents(t *testing.T) {
 	if err := hub.ApplyFiles(t.Context(), definition); err != nil {
 		t.Fatal(err)
 	}
-	r.eventually("the controller to find the definition", func() error {
+	env.Eventually(r.t, "the controller to find the definition", func() error {
 		if !r.controller.Synced() {
 			return errors.New("not synced")
 		}
@@ -105,7 +103,7 @@ type registration struct {
 	departures *departureTable
 	controller *controller.Controller
 	metrics    *prometheus.Registry
-	log        *logBuffer
+	log        *kit.Log
 }
 
 func startRegistration(t *testing.T, hub *harness.ControlPlane) *registration {
@@ -120,27 +118,22 @@ func startRegistration(t *testing.T, hub *harness.ControlPlane) *registration {
 		secrets:  hub.Resource(corev1.SchemeGroupVersion.WithResource("secrets"), harness.ArgoCDNamespace),
 		sessions: newSessionTable(), departures: newDepartureTable(),
 		metrics: prometheus.NewRegistry(),
-		log:     &logBuffer{},
+		log:     kit.NewLog(),
 	}
 	r.controller, err = controller.New(controller.Config{
 		Client: client, Namespace: harness.ArgoCDNamespace, ProxyURL: agentsProxyURL,
-		Sessions: r.sessions, Teardown: r.departures.depart, Metrics: r.metrics, Log: zerolog.New(r.log).With().Timestamp().Logger(),
+		Sessions: r.sessions, Teardown: r.departures.depart, Metrics: r.metrics, Log: r.log.Logger().With().Timestamp().Logger(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.controller.Run(ctx) }()
+	r.log.Show(t)
 	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
 		if r.controller.Synced() {
 			t.Error("the controller says it is synced after it stopped")
 		}
 	})
+	kit.Background(t, r.controller.Run)
 	return r
 }
 
@@ -186,7 +179,7 @@ func (r *registration) testSecret(t *testing.T) {
 		"annotations":{"`+env.SkipReconcile+`":null,"managed-by":null}},
 		"data":{"shard":"MQ==","server":"aHR0cHM6Ly9lbHNld2hlcmU="}}`)
 	labels["team"], data["shard"] = "blue", "1"
-	r.eventually("our fields to come back", func() error {
+	env.Eventually(r.t, "our fields to come back", func() error {
 		got := r.secret("cluster-edge-1")
 		return errors.Join(differ(labels, got.Labels), differ(annotations, got.Annotations), differ(data, texts(got.Data)))
 	})
@@ -195,17 +188,17 @@ func (r *registration) testSecret(t *testing.T) {
 	r.patchAgent("edge-1", `{"spec":{"labels":{"old":null,"tier":"gold"}}}`)
 	delete(labels, "old")
 	labels["tier"] = "gold"
-	r.eventually("the labels of the spec", func() error { return differ(labels, r.secret("cluster-edge-1").Labels) })
+	env.Eventually(r.t, "the labels of the spec", func() error { return differ(labels, r.secret("cluster-edge-1").Labels) })
 
 	// A Secret that loses the label by which we watch, or is deleted, is made again.
 	r.patchSecret("cluster-edge-1", `{"metadata":{"labels":{"`+labelType+`":null}}}`)
-	r.eventually("the label of cluster Secrets", func() error { return differ(labels, r.secret("cluster-edge-1").Labels) })
+	env.Eventually(r.t, "the label of cluster Secrets", func() error { return differ(labels, r.secret("cluster-edge-1").Labels) })
 	uid := r.secret("cluster-edge-1").UID
 	if err := r.secrets.Delete(t.Context(), "cluster-edge-1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	delete(labels, "team")
-	r.eventually("a new Secret", func() error {
+	env.Eventually(r.t, "a new Secret", func() error {
 		s, err := r.getSecret("cluster-edge-1")
 		if err != nil {
 			return err
@@ -270,7 +263,7 @@ func (r *registration) testIDConflict(t *testing.T) {
 	older := r.agent("z-older")
 	// Creation times have whole seconds, and the older one by name would be the
 	// other.
-	r.eventually("the next second", func() error {
+	env.Eventually(r.t, "the next second", func() error {
 		if !time.Now().After(older.CreationTimestamp.Add(time.Second)) {
 			return errors.New("not yet")
 		}
@@ -330,7 +323,7 @@ func (r *registration) testConnection(t *testing.T) {
 	}
 	session.Connected, session.Counts.Applications, session.Parked = true, 4, nil
 	r.sessions.set(t, "live", session)
-	r.eventually("the last state", func() error {
+	env.Eventually(r.t, "the last state", func() error {
 		s := r.agent("live").Status
 		if !s.Connected || s.Counts.Applications != 4 || s.Parked != nil {
 			return fmt.Errorf("status is %+v", s)
@@ -403,7 +396,7 @@ func (r *registration) testOutage(t *testing.T) {
 	// A reader whose watch broke off pauses before it asks again. An API server that
 	// starts takes connections before it answers them: who asks first then only waits.
 	const said = 3 // once for Agents before their definition, and once for each kind in the outage
-	r.eventually("failed attempts", func() error {
+	env.Eventually(r.t, "failed attempts", func() error {
 		got, read := r.reconciles("error")-failures, r.unreadable()
 		if got < 3 || read < said {
 			return fmt.Errorf("%v so far, and %d times the log says that objects cannot be read", got, read)
@@ -424,7 +417,7 @@ func (r *registration) testOutage(t *testing.T) {
 
 // unreadable returns how often the log says that a kind cannot be read.
 func (r *registration) unreadable() int {
-	return strings.Count(r.log.String(), "objects of the hub cannot be read")
+	return len(r.log.Find("message", "objects of the hub cannot be read"))
 }
 
 // create stores an Agent with a SPIFFE ID of its own.
@@ -474,7 +467,7 @@ func (r *registration) delete(name string) {
 
 func (r *registration) gone(name string) {
 	r.t.Helper()
-	r.eventually("the end of Agent "+name, func() error {
+	env.Eventually(r.t, "the end of Agent "+name, func() error {
 		if _, err := r.getAgent(name); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("get it: %w", err)
 		}
@@ -492,7 +485,7 @@ func (r *registration) patchAgent(name, patch string) {
 // observed waits until the controller has looked at the newest spec.
 func (r *registration) observed(name string) {
 	r.t.Helper()
-	r.eventually("a look at the spec of "+name, func() error {
+	env.Eventually(r.t, "a look at the spec of "+name, func() error {
 		a, err := r.getAgent(name)
 		if err == nil && a.Status.ObservedGeneration != a.Generation {
 			err = fmt.Errorf("observed generation %d of %d", a.Status.ObservedGeneration, a.Generation)
@@ -504,7 +497,7 @@ func (r *registration) observed(name string) {
 // condition waits for a condition with that text in its message.
 func (r *registration) condition(name, kind string, status metav1.ConditionStatus, message string) {
 	r.t.Helper()
-	r.eventually(fmt.Sprintf("condition %s=%s of %s", kind, status, name), func() error {
+	env.Eventually(r.t, fmt.Sprintf("condition %s=%s of %s", kind, status, name), func() error {
 		a, err := r.getAgent(name)
 		if err != nil {
 			return err
@@ -521,7 +514,7 @@ func (r *registration) condition(name, kind string, status metav1.ConditionStatu
 // nothing but the first agent.
 func (r *registration) inForce(name string) {
 	r.t.Helper()
-	r.eventually("the registration of "+name+" is in force", func() error {
+	env.Eventually(r.t, "the registration of "+name+" is in force", func() error {
 		a, err := r.getAgent(name)
 		if err != nil {
 			return err
@@ -583,15 +576,6 @@ func (r *registration) deleteSecret(name string) {
 	}
 }
 
-func (r *registration) eventually(what string, check func() error) {
-	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), env.Patience)
-	defer cancel()
-	if err := harness.Eventually(ctx, what, check); err != nil {
-		r.t.Fatalf("%v\nlog:\n%s", err, r.log)
-	}
-}
-
 func (r *registration) statusWrites() float64 {
 	r.t.Helper()
 	return r.counter("argomesh_fleet_status_writes_total", "")
@@ -621,26 +605,6 @@ func (r *registration) counter(name, label string) float64 {
 		}
 	}
 	return 0
-}
-
-// logBuffer keeps a log that is written by one goroutine and read by another.
-type logBuffer struct {
-	mu  sync.Mutex // guards log
-	log bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (b *logBuffer) Write(line []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.log.Write(line)
-}
-
-// String returns what was written so far.
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.log.String()
 }
 
 func texts(data map[string][]byte) map[string]string {

@@ -47,7 +47,7 @@ func testAgentctlDelete(t *testing.T, r *registration, c agentctl) {
 
 	// A cascade that takes a while says what it waits for.
 	d := registered("end-1", nil)
-	var said logBuffer
+	var said spoken
 	d.waitsFor(func(v1alpha1.Agent) string {
 		if strings.Contains(said.String(), waits) {
 			return ""
@@ -85,7 +85,7 @@ func testAgentctlDelete(t *testing.T, r *registration, c agentctl) {
 		wantErr: `agent "end-3" is being deleted, but not gone after 1s: `, talks: true,
 		wantOut: deleted("end-3"),
 	})
-	r.eventually("the Agent to say what it waits for", func() error {
+	env.Eventually(r.t, "the Agent to say what it waits for", func() error {
 		if c := meta.FindStatusCondition(r.agent("end-3").Status.Conditions, v1alpha1.ConditionReady); !strings.Contains(c.Message, waits) {
 			return errors.New(c.Message)
 		}

@@ -24,7 +24,9 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/fleet"
 	"github.com/argomesh/argomesh/fleet/controller"
+	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // connect gives an agent a session, and returns it.
@@ -44,7 +46,7 @@ func (r *registration) connect(name string, change func(*controller.Session)) co
 func (r *registration) status(name, what string, check func(v1alpha1.AgentStatus) bool) v1alpha1.AgentStatus {
 	r.t.Helper()
 	var status v1alpha1.AgentStatus
-	r.eventually(what+" of "+name, func() error {
+	env.Eventually(r.t, what+" of "+name, func() error {
 		a, err := r.getAgent(name)
 		if err != nil {
 			return err
@@ -146,7 +148,7 @@ func (r *registration) testTwoControllers(t *testing.T) {
 	defer events.Stop()
 	second, stop := r.another()
 	defer stop()
-	r.eventually("the second controller", func() error {
+	env.Eventually(r.t, "the second controller", func() error {
 		if !second.Synced() {
 			return errors.New("not synced")
 		}
@@ -199,16 +201,7 @@ func (r *registration) another() (*controller.Controller, func()) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx) }()
-	return c, func() {
-		r.t.Helper()
-		cancel()
-		if err := <-done; err != nil {
-			r.t.Errorf("Run() of the second controller = %v", err)
-		}
-	}
+	return c, kit.Background(r.t, c.Run)
 }
 
 // heldOf returns a hold of two Applications.
@@ -300,7 +293,7 @@ func (r *registration) testCascade(t *testing.T) {
 	r.status("cascading", "a second token", func(s v1alpha1.AgentStatus) bool { return len(s.History.Tokens) == 2 })
 	uid := r.secret("cluster-cascading").UID
 	r.deleteSecret("cluster-cascading")
-	r.eventually("a new Secret", func() error {
+	env.Eventually(r.t, "a new Secret", func() error {
 		s, err := r.getSecret("cluster-cascading")
 		if err == nil && s.UID == uid {
 			err = errors.New("it is the old one")

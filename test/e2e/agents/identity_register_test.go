@@ -19,6 +19,7 @@ import (
 	"github.com/argomesh/argomesh/mesh/spire/spiretest"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // agentctl registers with objects of spire-controller-manager on a real API server, whose
@@ -200,15 +201,8 @@ func (r registrations) testCreate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx, l) }()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
-	}()
+	stop := kit.Background(t, func(ctx context.Context) error { return server.Run(ctx, l) })
+	defer stop()
 	direct := "agent create edge-6 --mode managed --trust-domain edge.test --register --selector unix:uid:7 --parent-id spiffe://edge.test/n --spire-server unix://" + socket
 	out, _ = r.run(agentctlCall{args: strings.Fields(direct), wantOut: anything, wantNote: anything})
 	if !strings.HasPrefix(out, "entry/argomesh.edge-6.") || !strings.HasSuffix(out, " created\nagent.argomesh.io/edge-6 created\n") || len(server.Entries()) != 1 {

@@ -25,6 +25,7 @@ import (
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // tokens is a hub whose principal puts tokens into cluster Secrets.
@@ -201,15 +202,7 @@ func startTokens(t *testing.T) *tokens {
 	if err != nil {
 		t.Fatal(err)
 	}
-	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	over := make(chan error, 1)
-	go func() { over <- w.verifier.Run(running) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-over; err != nil {
-			t.Error(err)
-		}
-	})
+	kit.Background(t, w.verifier.Run)
 	return w
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/argomesh/argomesh/stream/streampb"
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // nameOfB is the name of an object that is not the attacker's, which it guesses;
@@ -400,14 +401,7 @@ func TestHostilePrincipal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	t.Cleanup(func() {
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
+	kit.Serve(t, server, l)
 	api, err := w.Identify(ctx, env.SPIFFEID(name))
 	if err != nil {
 		t.Fatal(err)

@@ -28,6 +28,7 @@ import (
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // signing stands between a program and its Workload API, and keeps which JWT-SVIDs the
@@ -99,14 +100,12 @@ func watchSigning(t *testing.T, api *harness.WorkloadAPI) (*signing, string) {
 	s := &signing{api: workload.NewSpiffeWorkloadAPIClient(cc), signed: map[string]int{}}
 	server := grpc.NewServer()
 	workload.RegisterSpiffeWorkloadAPIServer(server, s)
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(l) }()
 	t.Cleanup(func() {
-		server.Stop()
-		if err := errors.Join(<-done, cc.Close(), os.RemoveAll(dir)); err != nil {
+		if err := errors.Join(cc.Close(), os.RemoveAll(dir)); err != nil {
 			t.Error(err)
 		}
 	})
+	kit.Serve(t, server, l)
 	return s, "unix://" + socket
 }
 

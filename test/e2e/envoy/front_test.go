@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -37,6 +36,7 @@ import (
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 	"github.com/argomesh/argomesh/test/kit"
+	"github.com/argomesh/argomesh/test/kit/certkit"
 )
 
 const (
@@ -251,11 +251,7 @@ type signer struct {
 
 func newSigner(t *testing.T, id string) signer {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return signer{id, key}
+	return signer{id, certkit.Key(t, elliptic.P256())}
 }
 
 func (s signer) public() mesh.Key { return mesh.Key{ID: s.id, Public: &s.key.PublicKey} }

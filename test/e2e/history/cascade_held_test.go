@@ -217,6 +217,9 @@ func testMassCascade(t *testing.T, w *env.Bare) {
 	}
 	env.Eventually(t, "the agent is back", func() error { return r.Connected(ctx, true) })
 	env.Eventually(t, "they are still held", func() error { return holdsCascades(ctx, r, held) })
+	env.Eventually(t, "agentctl check finds it", func() error {
+		return env.CheckFinds(ctx, w.Harness, w.Hub, harness.ArgoCDNamespace, r.Name, "CascadeHeld")
+	})
 	env.Eventually(t, "those that were sent are done", func() error {
 		return errors.Join(finish(ctx, r), numbers(ctx, r, 8+held, 8+held, 0))
 	})
@@ -226,7 +229,9 @@ func testMassCascade(t *testing.T, w *env.Bare) {
 		return numbers(ctx, r, 8+held, 8+held, held)
 	})
 	env.Eventually(t, "they are done", func() error { return errors.Join(finish(ctx, r), numbers(ctx, r, 8, 8, 0)) })
-	env.Eventually(t, "nothing is held any more", func() error { return holds(ctx, r, "", 0) })
+	env.Eventually(t, "nothing is held any more", func() error {
+		return errors.Join(holds(ctx, r, "", 0), env.CheckFindsNo(ctx, w.Harness, w.Hub, harness.ArgoCDNamespace, r.Name, "CascadeHeld"))
+	})
 }
 
 // Eleven are counted, and go without anybody being asked.

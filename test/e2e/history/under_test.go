@@ -62,7 +62,7 @@ func TestHistoryRestoredUnderTheServer(t *testing.T) {
 			began := time.Now()
 			env.Eventually(t, "the principal finds out", func() error {
 				for _, line := range env.LogLines(t, w.Principal.Process, logged) {
-					if line["agent"] == r.Name && strings.HasPrefix(fmt.Sprint(line["message"]), "the history of the agent does not continue") {
+					if line["agent"] == r.Name && strings.HasPrefix(fmt.Sprint(line["message"]), "the hub's history does not continue for this agent") {
 						return nil
 					}
 				}

@@ -334,7 +334,7 @@ func TestMethodWorkloadAPIAway(t *testing.T) {
 	}
 	env.Eventually(t, "readiness says that the Workload API is away", func() error {
 		code, body, err := env.Fetch(ctx, "http://"+agent.AdminAddress+"/readyz")
-		if err != nil || !strings.Contains(body, "workload api") {
+		if err != nil || !strings.Contains(body, "Workload API") {
 			return fmt.Errorf("/readyz is %d, %s: %w", code, body, err)
 		}
 		return nil

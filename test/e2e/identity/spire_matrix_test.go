@@ -403,7 +403,7 @@ func (w *spireEnv) testAgentAway(t *testing.T) {
 	readiness := func(away bool) func() error {
 		return func() error {
 			code, body, err := env.Fetch(ctx, "http://"+admin+"/readyz?verbose")
-			if err == nil && (code != http.StatusOK || strings.Contains(body, "workload api") != away) {
+			if err == nil && (code != http.StatusOK || strings.Contains(body, "Workload API") != away) {
 				err = fmt.Errorf("/readyz is %d, %s", code, body)
 			}
 			return err

@@ -3,6 +3,7 @@
 package install
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,10 +14,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/mesh/spire"
@@ -25,7 +28,11 @@ import (
 	"github.com/argomesh/argomesh/test/harness"
 )
 
-var deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+var (
+	deployments         = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	clusterRoles        = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}
+	clusterRoleBindings = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}
+)
 
 // stockArgoCD applies, of the manifests of Argo CD itself, what is in its namespace: kwok has its
 // pods be ready, and nothing runs in them.
@@ -73,6 +80,38 @@ func withSPIRE(t *testing.T, c *harness.ControlPlane) {
 	}})
 }
 
+// listsAll lets argocd-server list Applications of all namespaces, as the manifests of a whole cluster do.
+func listsAll(t *testing.T, c *harness.ControlPlane) {
+	t.Helper()
+	env.Create(t, c.Resource(clusterRoles, ""), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": "argocd-server"},
+		"rules": []any{map[string]any{
+			"apiGroups": []any{"argoproj.io"}, "resources": []any{"applications"}, "verbs": []any{"get", "list", "watch"},
+		}},
+	}})
+	env.Create(t, c.Resource(clusterRoleBindings, ""), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": "argocd-server"},
+		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "argocd-server"},
+		"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": "argocd-server", "namespace": harness.ArgoCDNamespace}},
+	}})
+	client, err := kubernetes.NewForConfig(c.REST())
+	if err != nil {
+		t.Fatal(err)
+	}
+	env.Eventually(t, "argocd-server may list Applications of all namespaces", func() error {
+		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User:               "system:serviceaccount:" + harness.ArgoCDNamespace + ":argocd-server",
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Group: "argoproj.io", Resource: "applications"},
+			},
+		}, metav1.CreateOptions{})
+		if err == nil && !answer.Status.Allowed {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+}
+
 // serverArgs are the arguments of argocd-server.
 func serverArgs(t *testing.T, c *harness.ControlPlane) []string {
 	t.Helper()
@@ -101,21 +140,32 @@ func installsBesideArgoCD(t *testing.T, c *harness.ControlPlane) {
 	withSPIRE(t, c)
 	own := serverArgs(t, c)
 
-	hub := append(slices.Clone(hubArgs), "--trust-domain", "hub.example", "--set", "service.type=LoadBalancer")
+	hub := append(slices.Clone(hubArgs), "--trust-domain", "hub.example", "--set", "service.type=LoadBalancer", "--terminal")
 	if out := must(t, c.Kubeconfig, append(slices.Clone(hub), "--dry-run")...); !strings.Contains(out, "Deployment argocd-server configured (server dry run)") ||
-		!strings.Contains(out, "NetworkPolicy argomesh-principal-redis created") || !strings.Contains(out, "+ clusterspiffeid.spire.spiffe.io/argomesh.principal") {
+		!strings.Contains(out, "NetworkPolicy argomesh-principal-redis created") || !strings.Contains(out, "+ clusterspiffeid.spire.spiffe.io/argomesh.principal") ||
+		!strings.Contains(out, "ConfigMap argocd-cm configured (server dry run)") {
 		t.Errorf("the dry run prints\n%s", out)
 	}
 	if got := serverArgs(t, c); !slices.Equal(got, own) {
 		t.Errorf("the dry run changed argocd-server: %q", got)
 	}
+	offersTerminals(t, c, nil)
+	const notShown = "argocd-server shows no Applications of other namespaces"
+	if out := must(t, c.Kubeconfig, append(slices.Clone(hub), "--dry-run")...); !strings.Contains(out, notShown) {
+		t.Errorf("of an argocd-server that may list its own namespace alone it prints\n%s", out)
+	}
+	listsAll(t, c)
 	folder := writesHubFiles(t, c, hub)
 	out := must(t, c.Kubeconfig, hub...)
+	toldBefore(t, out, "Deployment argocd-server will get --redis=argomesh-principal:6379 --application-namespaces=*, and restart", "applied, revision 1")
+	toldBefore(t, out, "clusterspiffeid.spire.spiffe.io/argomesh.principal.", "applied, revision 1")
+	toldBefore(t, out, " will be created\n", "applied, revision 1")
 	sameAsInstalled(t, c, charts.Principal, folder, "hub", charts.Principal+".yaml")
-	if got, want := serverArgs(t, c), append(slices.Clone(own), "--redis=argomesh-principal:6379"); !slices.Equal(got, want) {
+	offersTerminals(t, c, "true")
+	if got, want := serverArgs(t, c), append(slices.Clone(own), "--redis=argomesh-principal:6379", "--application-namespaces=*"); !slices.Equal(got, want) {
 		t.Errorf("argocd-server has %q, want %q\n%s", got, want, out)
 	}
-	if !strings.Contains(out, "argocd-server: 1 of 1 pods are ready") {
+	if !strings.Contains(out, "argocd-server: 1 of 1 pods are ready") || strings.Contains(out, notShown) {
 		t.Errorf("it does not wait for argocd-server:\n%s", out)
 	}
 	principal := identityNamed(t, c, "principal")
@@ -123,7 +173,7 @@ func installsBesideArgoCD(t *testing.T, c *harness.ControlPlane) {
 		t.Errorf("the principal is registered as %v", principal)
 	}
 	config := fileOf(t, c, charts.Principal, "principal.yaml")
-	for _, want := range []string{"address: argocd-redis:6379", "password_file: /run/argocd-redis/auth", "listen: unix:///run/argomesh/redis-proxy.sock", "redis_tls: none"} {
+	for _, want := range []string{"address: argocd-redis:6379", "password_file: /run/argocd-redis/auth", "listen: unix:///run/argomesh/redis-proxy.sock", "redis_tls: none", "share_default: true"} {
 		if !strings.Contains(config, want) {
 			t.Errorf("the configuration does not have %q:\n%s", want, config)
 		}
@@ -148,10 +198,13 @@ func installsBesideArgoCD(t *testing.T, c *harness.ControlPlane) {
 	}
 
 	// What another tool manages is not touched.
-	must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
+	out = must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
+	toldBefore(t, out, "Deployment argocd-server will get back the arguments that it had, without --application-namespaces=* --redis=argomesh-principal:6379, and restart",
+		"Deployment argocd-server has the arguments again that it had")
 	if got := serverArgs(t, c); !slices.Equal(got, own) {
 		t.Errorf("after the uninstall argocd-server has %q, want %q", got, own)
 	}
+	offersTerminals(t, c, nil)
 	if _, err := c.Resource(deployments, harness.ArgoCDNamespace).Patch(ctx, "argocd-server", types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"meta.helm.sh/release-name":"argocd"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -165,6 +218,31 @@ func installsBesideArgoCD(t *testing.T, c *harness.ControlPlane) {
 	if _, err := c.Resource(deployments, harness.ArgoCDNamespace).Patch(ctx, "argocd-server", types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"meta.helm.sh/release-name":null}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// offersTerminals checks what Argo CD's own setting of terminals is; nil for none.
+func offersTerminals(t *testing.T, c *harness.ControlPlane, want any) {
+	t.Helper()
+	cm, err := c.Resource(env.ConfigMaps, harness.ArgoCDNamespace).Get(t.Context(), "argocd-cm", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, _, err := unstructured.NestedMap(cm.Object, "data")
+	if err != nil || data["exec.enabled"] != want {
+		t.Errorf("Argo CD has %v, %v, want exec.enabled: %v", data, err, want)
+	}
+	if annotations := fmt.Sprint(cm.GetAnnotations()); strings.Contains(annotations, "argomesh.io/exec.enabled-before") != (want != nil) {
+		t.Errorf("its annotations are %s", annotations)
+	}
+}
+
+// toldBefore wants one text, and another one after it.
+func toldBefore(t *testing.T, out, first, then string) {
+	t.Helper()
+	told := strings.Index(out, first)
+	if told < 0 || !strings.Contains(out[told+len(first):], then) || strings.Index(out, then) < told {
+		t.Errorf("it does not say %q before %q:\n%s", first, then, out)
 	}
 }
 
@@ -186,9 +264,8 @@ func spokeBesideArgoCD(t *testing.T, c *harness.ControlPlane, folder string) {
 	// As a load balancer gives an address.
 	balance(t, c, "hub.example")
 	out := must(t, c.Kubeconfig, spoke...)
-	if !strings.Contains(out, "agent edge-9 is registered with the hub") {
-		t.Errorf("it prints\n%s", out)
-	}
+	toldBefore(t, out, "agent edge-9 will be registered with the hub", "agent edge-9 is registered with the hub")
+	toldBefore(t, out, " will be created\n", "agent edge-9 is registered with the hub")
 	agent, err := agents.Get(t.Context(), "edge-9", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +275,7 @@ func spokeBesideArgoCD(t *testing.T, c *harness.ControlPlane, folder string) {
 		t.Errorf("its spec is %s", got)
 	}
 	config := fileOf(t, c, charts.Agent, "agent.yaml")
-	for _, want := range []string{"address: hub.example:8443", "spiffe://hub.example/argomesh/principal", "address: argocd-redis:6379", "redis_proxy:"} {
+	for _, want := range []string{"address: hub.example:8443", "spiffe://hub.example/argomesh/principal", "address: argocd-redis:6379", "redis_proxy:", "appproject/default"} {
 		if !strings.Contains(config, want) {
 			t.Errorf("the configuration does not have %q:\n%s", want, config)
 		}
@@ -231,6 +308,84 @@ func spokeBesideArgoCD(t *testing.T, c *harness.ControlPlane, folder string) {
 	}
 	if diff := cmp.Diff(registered, identityNamed(t, c, "edge-9")); diff != "" {
 		t.Errorf("from the file it is registered otherwise (-before +after):\n%s", diff)
+	}
+	must(t, c.Kubeconfig, "spoke", "uninstall", "--yes")
+	findsTheAddress(t, c, spoke)
+	hasAProject(t, c, spoke)
+}
+
+// hasAProject installs a spoke whose hub does not share AppProject default: another one is printed, and made if that is
+// asked for.
+func hasAProject(t *testing.T, c *harness.ControlPlane, spoke []string) {
+	t.Helper()
+	env.Create(t, c.Resource(env.ConfigMaps, harness.ArgoCDNamespace), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "argomesh-hub"},
+		"data": map[string]any{"uid": "x", "mapping": "namespace", "default-project": "not-shared"},
+	}})
+	projects := c.Resource(harness.AppProjects, harness.ArgoCDNamespace)
+	out := must(t, c.Kubeconfig, spoke...)
+	const begin = "--project NAME makes one there, such as this:\n"
+	_, printed, found := strings.Cut(out, begin)
+	printed, _, ends := strings.Cut(printed, "next: ")
+	if !found || !ends || !strings.Contains(out, "AppProject default of the hub is not that of this spoke") {
+		t.Fatalf("it does not print an AppProject:\n%s", out)
+	}
+	if out := must(t, c.Kubeconfig, spoke...); strings.Contains(out, begin) {
+		t.Errorf("a second time it prints\n%s", out)
+	}
+	must(t, c.Kubeconfig, "spoke", "uninstall", "--yes")
+
+	named := append(slices.Clone(spoke), "--project", "edge-9-apps")
+	if out := must(t, c.Kubeconfig, append(slices.Clone(named), "--dry-run")...); !strings.Contains(out, "AppProject edge-9-apps created on the hub (server dry run)") {
+		t.Errorf("the dry run prints\n%s", out)
+	}
+	toldBefore(t, must(t, c.Kubeconfig, named...), "AppProject edge-9-apps will be created on the hub", "AppProject edge-9-apps created on the hub")
+	made, err := projects.Get(t.Context(), "edge-9-apps", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants, _ := documents(t, printed)["AppProject edge-9"].(map[string]any)
+	if diff := cmp.Diff(wants["spec"], made.Object["spec"]); wants == nil || diff != "" {
+		t.Errorf("it makes another AppProject than it prints (-printed +made):\n%s\n%s", diff, printed)
+	}
+	if out := must(t, c.Kubeconfig, named...); strings.Contains(out, "edge-9-apps") {
+		t.Errorf("a second time it says\n%s", out)
+	}
+	// One that is there and is another agent's stays as it is.
+	env.Patch(t, projects, "edge-9-apps", map[string]any{"spec": map[string]any{"destinations": []any{map[string]any{"name": "edge-8", "namespace": "*"}}}})
+	for want, args := range map[string][]string{
+		"AppProject edge-9-apps is on the hub and lacks a destination with name edge-9": named,
+		"--project default: whether that is shared":                                     append(slices.Clone(spoke), "--project", "default"),
+		"--project: --hub-context is missing":                                           {"spoke", "install", "edge-9", "--project", "x"},
+	} {
+		if _, err := agentctl(t, c.Kubeconfig, args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", args, err, want)
+		}
+	}
+	must(t, c.Kubeconfig, "spoke", "uninstall", "--yes")
+	for kind, name := range map[schema.GroupVersionResource]string{harness.AppProjects: "edge-9-apps", env.ConfigMaps: "argomesh-hub"} {
+		if err := c.Resource(kind, harness.ArgoCDNamespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// findsTheAddress names an address of the hub, which spokes get in place of that of its load balancer.
+func findsTheAddress(t *testing.T, c *harness.ControlPlane, spoke []string) {
+	t.Helper()
+	const address = "argomesh.hub.example:443"
+	if _, err := agentctl(t, c.Kubeconfig, append(slices.Clone(hubArgs), "--address", "argomesh.hub.example")...); err == nil ||
+		!strings.Contains(err.Error(), `--address "argomesh.hub.example": host:port is expected`) {
+		t.Errorf("an address without a port: %v", err)
+	}
+	must(t, c.Kubeconfig, append(slices.Clone(hubArgs), "--address", address)...)
+	must(t, c.Kubeconfig, hubArgs...) // which keeps it
+	must(t, c.Kubeconfig, spoke...)
+	if config := fileOf(t, c, charts.Agent, "agent.yaml"); !strings.Contains(config, "address: "+address) {
+		t.Errorf("the agent is not told of %s:\n%s", address, config)
+	}
+	if file := must(t, c.Kubeconfig, "agent", "create", "edge-9", "--mode", "managed", "--trust-domain", "edge.example", "-o", "install"); !strings.Contains(file, "address: "+address) {
+		t.Errorf("the file for a spoke does not have %s:\n%s", address, file)
 	}
 	must(t, c.Kubeconfig, "spoke", "uninstall", "--yes")
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,13 +73,15 @@ func bundles(t *testing.T, c *harness.ControlPlane) {
 		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "some-secret"},
 		"stringData": map[string]any{"auth": secretCanary, "other": "canary-that-nothing-repeats"},
 	}})
-	must(t, c.Kubeconfig, append(hubArgs,
+	podsSay(t, c, strings.Join(logLines, "\n")+"\n")
+	canaries := []string{
 		"--set", "podAnnotations.note=canary-of-an-annotation",
-		"--set", "env[0].name=PRINCIPAL__NOTHING", "--set", "env[0].value=canary-of-the-environment",
-		"--set", "extraContainers[0].name=beside", "--set", "extraContainers[0].image="+registry+"/beside:1",
+		"--set", "env[0].name=ANY__NOTHING", "--set", "env[0].value=canary-of-the-environment",
+		"--set", "extraContainers[0].name=beside", "--set", "extraContainers[0].image=" + registry + "/beside:1",
 		"--set", "extraContainers[0].args={--user=canary-of-an-argument,--password,canary-of-another}",
 		"--set", "extraContainers[0].env[0].name=PASSWORD", "--set", "extraContainers[0].env[0].value=canary-of-a-container",
-	)...)
+	}
+	must(t, c.Kubeconfig, append(slices.Clone(hubArgs), canaries...)...)
 	agents := c.Resource(env.Agents, harness.ArgoCDNamespace)
 	name := "edge-of-bundle"
 	env.Create(t, agents, &unstructured.Unstructured{Object: map[string]any{
@@ -86,6 +89,11 @@ func bundles(t *testing.T, c *harness.ControlPlane) {
 		"metadata": map[string]any{"name": name, "annotations": map[string]any{"note": "canary-of-an-agent"}},
 		"spec":     map[string]any{"mode": "managed", "identity": map[string]any{"spiffeIDs": []any{env.SPIFFEID(name)}}},
 	}})
+	hasController(t, c)
+	connects(t, c)
+	must(t, c.Kubeconfig, append([]string{
+		"spoke", "install", name, "--hub-context", c.Name, "--registry", registry, "--principal", "hub.example:443", "--principal-id", env.PrincipalID,
+	}, canaries...)...)
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	if out := must(t, c.Kubeconfig, "bundle", "--file", file); strings.TrimSpace(out) != file {
 		t.Errorf("it prints %q", out)
@@ -96,6 +104,7 @@ func bundles(t *testing.T, c *harness.ControlPlane) {
 		"objects/agents.yaml":      name,
 		"objects/deployments.yaml": registry + "/principal",
 		"objects/configmaps.yaml":  "principal.yaml",
+		"objects/pods.yaml":        registry + "/agent",
 		"objects/events.yaml":      "kind: Event",
 		"helm.yaml":                "podAnnotations",
 		"problems.txt":             "",
@@ -116,7 +125,7 @@ func bundles(t *testing.T, c *harness.ControlPlane) {
 			}
 		}
 	}
-	if logs < 3 { // principal, envoy, and the container beside them
+	if logs < 7 { // principal, envoy and the container beside them; two pods of the agent with that
 		t.Errorf("%d logs", logs)
 	}
 	if _, err := agentctl(t, c.Kubeconfig, "bundle", "--file", file); err == nil || !strings.Contains(err.Error(), "exists") {
@@ -139,6 +148,7 @@ func bundles(t *testing.T, c *harness.ControlPlane) {
 	if err := agents.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	must(t, c.Kubeconfig, "spoke", "uninstall", "--yes")
 	must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
 	if history, err := charts.Helm(t, "list", "--namespace", harness.ArgoCDNamespace, "--kubeconfig", c.Kubeconfig, "--short"); err != nil || strings.TrimSpace(history) != "" {
 		t.Errorf("helm lists %q, %v", history, err)

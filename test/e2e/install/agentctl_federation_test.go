@@ -3,9 +3,11 @@
 package install
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -58,6 +60,8 @@ func newPair(t *testing.T) *pair {
 			}
 		}
 		withSPIRE(t, c)
+		hasDriver(t, c)
+		hasController(t, c)
 		*at = c
 	}
 	writeContexts(t, p.kubeconfig, p.hub, p.spoke)
@@ -88,14 +92,19 @@ func publish(t *testing.T, c *harness.ControlPlane, td string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env.Create(t, c.Resource(env.ConfigMaps, "spire-system"), &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "argomesh-spire-bundle"},
-		"data": map[string]any{"bundle.spiffe": string(bundle)},
-	}})
+	env.Create(t, c.Resource(env.ConfigMaps, "spire-system"), bundleMap(bundle))
 	env.Create(t, c.Resource(services, "spire-system"), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "argomesh-spire-bundle"},
 		"spec": map[string]any{"type": "LoadBalancer", "ports": []any{map[string]any{"port": int64(8443)}}},
 	}})
+}
+
+// bundleMap is the ConfigMap in which the chart argomesh-spire has SPIRE write its bundle.
+func bundleMap(bundle []byte) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "argomesh-spire-bundle"},
+		"data": map[string]any{"bundle.spiffe": string(bundle)},
+	}}
 }
 
 // trusted are the endpoints that the SPIRE of a cluster polls, by trust domain.
@@ -142,6 +151,7 @@ func TestAgentctlFederates(t *testing.T) {
 			t.Errorf("it does not say %q:\n%s", want, out)
 		}
 	}
+	fromAFile(t, p)
 	publish(t, p.hub, "hub.example")
 	publish(t, p.spoke, "edge.example")
 	out = must(t, p.kubeconfig, append(slices.Clone(spoke), "--dry-run")...)
@@ -217,7 +227,10 @@ func TestAgentctlFederates(t *testing.T) {
 		t.Errorf("by another hub: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "edge-1.yaml")
-	content := must(t, p.kubeconfig, "agent", "create", "edge-1", "--context", "hub", "--mode", "managed", "--trust-domain", "edge.example", "-o", "install")
+	content, said := fileForSpoke(t, p.kubeconfig)
+	if said != "" {
+		t.Errorf("although the hub's SPIRE trusts the spoke's it says\n%s", said)
+	}
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -256,6 +269,81 @@ func TestAgentctlFederates(t *testing.T) {
 	}
 	if got := fmt.Sprint(identityNamed(t, p.spoke, "edge-2")["federatesWith"]); got != "[hub.example]" {
 		t.Errorf("%s of the second agent federates with %s", charts.Agent, got)
+	}
+}
+
+// fileForSpoke has the hub write the file for edge-1, and returns it with what is said beside it.
+func fileForSpoke(t *testing.T, kubeconfig string, more ...string) (file, said string) {
+	t.Helper()
+	args := append([]string{"--kubeconfig", kubeconfig, "agent", "create", "edge-1", "--context", "hub", "--mode", "managed", "--trust-domain", "edge.example",
+		"-o", "install"}, more...)
+	cmd := exec.CommandContext(t.Context(), agentctlBinary(t), args...)
+	var printed, beside bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &printed, &beside
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%q: %v\n%s", args, err, beside.String())
+	}
+	return printed.String(), beside.String()
+}
+
+// fromAFile installs a spoke of another trust domain by a kubeconfig that does not have the hub: either side is told
+// what it has to do, and what has no meaning there is refused.
+func fromAFile(t *testing.T, p *pair) {
+	t.Helper()
+	alone := filepath.Join(t.TempDir(), "kubeconfig")
+	writeContexts(t, alone, p.spoke)
+	content, said := fileForSpoke(t, p.kubeconfig, "--principal", "hub.example:8443")
+	for _, want := range []string{
+		`the SPIRE of the hub does not trust edge.example yet`, `"agentctl identity federate edge.example --bundle-endpoint-url URL --bundle FILE" there`,
+		"of the principal does not name edge.example: add it to spec.federatesWith",
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("beside the file the hub's side is not told %q:\n%s", want, said)
+		}
+	}
+	write := func(content string) string {
+		file := filepath.Join(t.TempDir(), "edge-1.yaml")
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	install := []string{"spoke", "install", "--context", "spoke", "--from", write(content), "--registry", registry, "--no-wait", "--check-images=false"}
+	for _, args := range [][]string{
+		{"--principal", "other.example:8443"}, {"--principal-id", "spiffe://hub.example/x"}, {"--hub-context", "hub"}, {"--hub-namespace", "x"},
+		{"--hub-bundle-endpoint", "https://hub.example:8443"}, {"--spoke-bundle-endpoint", "https://edge.example:8443"}, {"--mode", "managed"},
+	} {
+		_, err := agentctl(t, alone, append(slices.Clone(install), args...)...)
+		if err == nil || !strings.Contains(err.Error(), "--from: the file says ") || !strings.Contains(err.Error(), args[0]) {
+			t.Errorf("%q beside --from: %v", args, err)
+		}
+	}
+	same := slices.Clone(install)
+	same[slices.Index(same, "--from")+1] = write(strings.ReplaceAll(content, "spiffe://edge.example/", "spiffe://hub.example/"))
+	if _, err := agentctl(t, alone, append(same, "--with", "spire")...); err == nil || !strings.Contains(err.Error(), "--with spire: trust domain hub.example is that of the hub's SPIRE") {
+		t.Errorf("with a SPIRE of the hub's trust domain: %v", err)
+	}
+	if got := revisions(t, p.spoke); len(got) > 0 {
+		t.Errorf("what was refused wrote %v", got)
+	}
+	// Killed in the middle: another run ends it.
+	if !killedOnceIn(t, 3, []*harness.ControlPlane{p.spoke}, install...) {
+		t.Error("an install by a file was done before its third write")
+	}
+	out := must(t, alone, install...)
+	note := strings.Index(out, `the SPIRE of the spoke does not trust hub.example yet, the trust domain of the hub, which is not at hand: have it do by "agentctl identity federate hub.example`)
+	if applied := strings.Index(out, "argomesh-agent 0.1.0: applied, revision 2"); note < 0 || applied < note {
+		t.Errorf("the spoke's side is not told before of what is to be done:\n%s", out)
+	}
+	if out := must(t, alone, append(slices.Clone(install), "--federate=false")...); strings.Contains(out, "does not trust") {
+		t.Errorf("with --federate=false it says\n%s", out)
+	}
+	if got := fmt.Sprint(identityNamed(t, p.spoke, "edge-1")["federatesWith"]); got != "[hub.example]" {
+		t.Errorf("the agent federates with %s", got)
+	}
+	must(t, alone, "spoke", "uninstall", "--context", "spoke", "--yes")
+	if err := p.hub.Resource(env.Agents, harness.ArgoCDNamespace).Delete(t.Context(), "edge-1", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -4,28 +4,30 @@ package install
 
 import (
 	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -52,7 +54,7 @@ func clusterThatSays(t *testing.T, says *admin) *harness.ControlPlane {
 		t.Fatal(err)
 	}
 	kubelet := h.Path("kubelet.yaml")
-	if err := os.WriteFile(kubelet, fmt.Appendf(nil, kubeletOfAll, writeLog(t, h), says.port), 0o600); err != nil {
+	if err := os.WriteFile(kubelet, fmt.Appendf(nil, kubeletOfAll+kubeletOfPods, writeLog(t, h), says.port), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c, err := h.StartControlPlane(t.Context(), harness.ControlPlaneConfig{
@@ -64,7 +66,49 @@ func clusterThatSays(t *testing.T, says *admin) *harness.ControlPlane {
 	if err := c.EnsureNamespace(t.Context(), harness.ArgoCDNamespace); err != nil {
 		t.Fatal(err)
 	}
+	hasDriver(t, c)
 	return c
+}
+
+// hasDriver has a cluster know SPIFFE's CSI driver, without which nothing of ours is installed.
+func hasDriver(t *testing.T, c *harness.ControlPlane) {
+	t.Helper()
+	env.Create(t, c.Resource(csiDrivers, ""), csiDriver())
+}
+
+// hasController has a cluster have an application controller, without which no agent is installed beside it; it
+// has no pods. It goes with the test.
+func hasController(t *testing.T, c *harness.ControlPlane) {
+	t.Helper()
+	const name = "a-controller"
+	labels := map[string]any{"app.kubernetes.io/component": "application-controller"}
+	env.Create(t, c.Resource(statefulSet, harness.ArgoCDNamespace), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": map[string]any{"name": name, "labels": labels},
+		"spec": map[string]any{
+			"replicas": int64(0), "selector": map[string]any{"matchLabels": labels}, "serviceName": name,
+			"template": map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{
+				"containers": []any{map[string]any{"name": "controller", "image": "argocd:v3.5.3"}},
+			}},
+		},
+	}})
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		if err := c.Resource(statefulSet, harness.ArgoCDNamespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// podsSay has each container of a cluster have that log.
+func podsSay(t *testing.T, c *harness.ControlPlane, text string) {
+	t.Helper()
+	var log strings.Builder
+	for line := range strings.Lines(text) {
+		fmt.Fprintf(&log, "2026-11-29T00:00:00Z stdout F %s", line)
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(c.Kubeconfig), "container.log"), []byte(log.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func agentctlBinary(t *testing.T) string {
@@ -178,13 +222,16 @@ func TestAgentctlInstall(t *testing.T) {
 	t.Parallel()
 	c := cluster(t)
 	t.Run("installs, upgrades and removes", func(t *testing.T) { installsTheHub(t, c) })
+	t.Run("names images by digest", func(t *testing.T) { namesImagesByDigest(t, c) })
 	t.Run("a spoke", func(t *testing.T) { installsASpoke(t, c) })
 	t.Run("upgrades spokes", func(t *testing.T) { upgradesSpokes(t, c) })
 	t.Run("beside Argo CD", func(t *testing.T) { installsBesideArgoCD(t, c) })
+	t.Run("on a terminal", func(t *testing.T) { showsProgress(t, c) })
 	t.Run("bundle", func(t *testing.T) { bundles(t, c) })
 	t.Run("refuses", func(t *testing.T) { installRefuses(t, c) })
 	// An install that is killed after any of its writes is finished by another run, at once.
-	t.Run("is killed", func(t *testing.T) { installIsKilledAt(t, c, 1, 9) })
+	t.Run("is killed", func(t *testing.T) { hubIsKilled(t, c, 1, 9) })
+	t.Run("a spoke is killed", func(t *testing.T) { spokeIsKilled(t, c, 4) })
 }
 
 // agentctl has Helm in it, and stays a program that one fetches.
@@ -247,6 +294,12 @@ func installsTheHub(t *testing.T, c *harness.ControlPlane) {
 	if err := configMaps.Delete(ctx, charts.Principal, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	out = must(t, c.Kubeconfig, "hub", "install", "--set", "config.log.level=debug", "--dry-run")
+	for _, want := range []string{"ConfigMap argomesh-principal configured (server dry run)\n  @@ ", "\n  +", "level: debug\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the dry run of a change does not print %q:\n%s", want, out)
+		}
+	}
 	out = must(t, c.Kubeconfig, "hub", "install", "--set", "config.log.level=debug")
 	if !strings.Contains(out, "applied, revision 2") {
 		t.Errorf("it prints\n%s", out)
@@ -300,6 +353,14 @@ func installsTheHub(t *testing.T, c *harness.ControlPlane) {
 		t.Errorf("without --yes: %v", err)
 	}
 	out = must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
+	for _, want := range []string{
+		"argomesh-principal 0.1.0 will be removed from namespace argocd:\n", "\n  Deployment argomesh-principal\n", "\n  Service argomesh-principal, argomesh-principal-stream\n",
+		"these stay:\n  CustomResourceDefinition accessrequests.argomesh.io, agents.argomesh.io\n  Applications and their workloads", "what is registered with SPIRE",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("with --yes the uninstall does not say %q:\n%s", want, out)
+		}
+	}
 	left := slices.Sorted(maps.Keys(revisions(t, c)))
 	if want := []string{"customresourcedefinitions accessrequests.argomesh.io", "customresourcedefinitions agents.argomesh.io"}; !slices.Equal(left, want) {
 		t.Errorf("%q are left, want %q\n%s", left, want, out)
@@ -326,13 +387,24 @@ func installsASpoke(t *testing.T, c *harness.ControlPlane) {
 		},
 	}})
 	args := []string{"spoke", "install", "edge-1", "--hub-context", c.Name, "--registry", registry, "--timeout", "5s"}
+	before := revisions(t, c)
+	if _, err := agentctl(t, c.Kubeconfig, args...); err == nil || !strings.Contains(err.Error(), "has no application controller in namespace argocd") ||
+		!strings.Contains(err.Error(), "nothing was written") {
+		t.Errorf("without a controller: %v", err)
+	}
+	hasController(t, c)
 	if _, err := agentctl(t, c.Kubeconfig, args...); err == nil || !strings.Contains(err.Error(), "--principal and --principal-id are missing") {
 		t.Errorf("without a principal: %v", err)
 	}
 	first := append(slices.Clone(args), "--principal", "hub.example:443", "--principal-id", env.PrincipalID)
+	triesThePrincipal(t, c, first)
+	if diff := cmp.Diff(before, revisions(t, c)); diff != "" {
+		t.Errorf("what was refused wrote (-before +after):\n%s", diff)
+	}
 	// No program runs in these pods.
 	out, err := agentctl(t, c.Kubeconfig, first...)
-	if err == nil || !strings.Contains(err.Error(), `agent "edge-1" is installed, but not connected after 5s`) || !strings.Contains(out, "2 of 2 pods are ready") {
+	if err == nil || !strings.Contains(err.Error(), `agent "edge-1" is installed, but not connected after 5s`) || !strings.Contains(out, "2 of 2 pods are ready") ||
+		!strings.Contains(out, "principal hub.example:443 is reached, and shows a certificate of "+env.PrincipalID+"\n") {
 		t.Errorf("it says %v, and prints\n%s", err, out)
 	}
 	out, err = agentctl(t, c.Kubeconfig, "status", "--wait", "--timeout", "3s")
@@ -350,8 +422,10 @@ func installsASpoke(t *testing.T, c *harness.ControlPlane) {
 			t.Errorf("its configuration does not have %q:\n%s", want, config)
 		}
 	}
-	before := revisions(t, c)
-	must(t, c.Kubeconfig, append(args, "--no-wait")...) // where the principal is, is kept
+	before = revisions(t, c)
+	if out := must(t, c.Kubeconfig, append(args, "--no-wait")...); strings.Contains(out, "a pod of the spoke") { // where the principal is, is kept
+		t.Errorf("it tries again what the agent has:\n%s", out)
+	}
 	if diff := cmp.Diff(before, revisions(t, c)); diff != "" {
 		t.Errorf("the second run changed (-before +after):\n%s", diff)
 	}
@@ -359,10 +433,76 @@ func installsASpoke(t *testing.T, c *harness.ControlPlane) {
 	must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
 }
 
+// Before an agent is told of a principal a pod of its cluster tries the way there, as the agent's pods would go. What
+// it finds is the log that each container of the cluster has.
+func triesThePrincipal(t *testing.T, c *harness.ControlPlane, install []string) {
+	t.Helper()
+	seen, err := c.Resource(jobs, harness.ArgoCDNamespace).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seen.Stop()
+	podsSay(t, c, foundOnPath(t, "hub.example:443", "problem", "is not reached: i/o timeout", "open the firewall"))
+	more := append(slices.Clone(install), "--set", "hostAliases[0].ip=192.0.2.1", "--set", "hostAliases[0].hostnames[0]=hub.example",
+		"--set", "env[0].name=HTTPS_PROXY", "--set", "env[0].value=http://192.0.2.2:3128", "--set", "env[1].name=OTHER", "--set", "env[1].value=x")
+	out, err := agentctl(t, c.Kubeconfig, more...)
+	const want = "principal hub.example:443 is not reached: i/o timeout (PrincipalUnreachable); cure: open the firewall"
+	if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "nothing was written; --pre-check=false") {
+		t.Errorf("with a principal that is not reached: %v\n%s", err, out)
+	}
+	job := firstAdded(t, seen)
+	pod, _, err := unstructured.NestedMap(job.Object, "spec", "template", "spec")
+	if err != nil {
+		t.Fatal(err)
+	}
+	container, _ := pod["containers"].([]any)[0].(map[string]any)
+	if got := fmt.Sprint(container["image"]); got != registry+"/agentctl:0.1.0" {
+		t.Errorf("the pod runs %s", got)
+	}
+	if got := fmt.Sprint(container["env"]); got != "[map[name:HTTPS_PROXY value:http://192.0.2.2:3128]]" {
+		t.Errorf("the pod has the variables %s", got)
+	}
+	if got := fmt.Sprint(pod["hostAliases"]); got != "[map[hostnames:[hub.example] ip:192.0.2.1]]" {
+		t.Errorf("the pod has the aliases %s", got)
+	}
+	labels, _, _ := unstructured.NestedStringMap(job.Object, "spec", "template", "metadata", "labels")
+	if labels["app.kubernetes.io/name"] != charts.Agent || labels["sidecar.istio.io/inject"] != "false" {
+		t.Errorf("the pod has the labels %v", labels)
+	}
+	podsSay(t, c, foundOnPath(t, "hub.example:443", "ok", "is reached, and shows a certificate of "+env.PrincipalID, ""))
+}
+
+// foundOnPath is what "agentctl check path -o json" prints of the way to a principal.
+func foundOnPath(t *testing.T, address, level, says, cure string) string {
+	t.Helper()
+	f := finding{Level: level, Word: "PrincipalUnreachable", Side: "spoke", About: "principal " + address, Says: says, Cure: cure}
+	raw, err := json.MarshalIndent(map[string]any{"findings": []finding{f}}, "", "    ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw) + "\n"
+}
+
+// firstAdded is the first object that a watch shows.
+func firstAdded(t *testing.T, seen watch.Interface) *unstructured.Unstructured {
+	t.Helper()
+	select {
+	case event := <-seen.ResultChan():
+		o, is := event.Object.(*unstructured.Unstructured)
+		if !is || event.Type != watch.Added {
+			t.Fatalf("the watch says %+v", event)
+		}
+		return o
+	case <-time.After(time.Minute):
+		t.Fatal("nothing is added")
+	}
+	return nil
+}
+
 // What cannot be installed is refused before anything is written, all reasons at once.
 func installRefuses(t *testing.T, c *harness.ControlPlane) {
 	t.Helper()
-	ctx, before := t.Context(), revisions(t, c)
+	before := revisions(t, c)
 	if _, err := agentctl(t, c.Kubeconfig, append(hubArgs, "-n", "nowhere")...); err == nil || !strings.Contains(err.Error(), "namespace nowhere does not exist") {
 		t.Errorf("without the namespace: %v", err)
 	}
@@ -396,6 +536,25 @@ func installRefuses(t *testing.T, c *harness.ControlPlane) {
 			t.Errorf("it does not name %s: %v", want, err)
 		}
 	}
+	// Someone with no right at all is told of each, also around the chart and on the other side, before anything else.
+	no := asUser(t, c, "no")
+	for _, install := range [][]string{
+		append(slices.Clone(hubArgs), "--trust-domain", "hub.example"),
+		{"spoke", "install", "edge-1", "--hub-context", c.Name, "--registry", registry, "--trust-domain", "edge.example"},
+	} {
+		_, err := agentctl(t, no, install...)
+		wants := []string{"create secrets in namespace argocd", "create clusterspiffeids.spire.spiffe.io of the " + install[0], "nothing was written"}
+		if install[0] == "spoke" {
+			wants = append(wants, "create agents.argomesh.io in namespace argocd of the hub", "create clusterfederatedtrustdomains.spire.spiffe.io of the hub")
+		} else {
+			wants = append(wants, "patch deployments.apps in namespace argocd of the hub")
+		}
+		for _, want := range wants {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q without rights does not name %q: %v", install, want, err)
+			}
+		}
+	}
 	if diff := cmp.Diff(before, revisions(t, c)); diff != "" {
 		t.Errorf("something was written (-before +after):\n%s", diff)
 	}
@@ -406,12 +565,26 @@ func installRefuses(t *testing.T, c *harness.ControlPlane) {
 	if _, err := agentctl(t, c.Kubeconfig, "hub", "install", "--set", "podLabels.a=b"); err == nil || !strings.Contains(err.Error(), "another program has it pending-upgrade") {
 		t.Errorf("while helm works: %v", err)
 	}
-	if err := secrets.Delete(ctx, record, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
+	// Once that was begun long ago nothing works on it any more, and it is mended.
+	age(t, secrets, record, 10*time.Minute)
+	if out := must(t, c.Kubeconfig, "hub", "install", "--set", "podLabels.a=b"); !strings.Contains(out, "was ended in the middle (pending-upgrade)") {
+		t.Errorf("of an operation of helm that was ended long ago it says\n%s", out)
 	}
-	must(t, c.Kubeconfig, "hub", "install", "--set", "podLabels.a=b")
-	// Nothing is taken back to an older chart.
-	helm(t, c.Kubeconfig, "upgrade", charts.Principal, newerChart(t), "--reuse-values")
+	if got := helmHistory(t, c, charts.Principal); got[len(got)-1] != "deployed" || slices.Contains(got, "pending-upgrade") {
+		t.Errorf("after that helm's history is %q", got)
+	}
+	// An older chart is upgraded, and nothing is taken back to one.
+	must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
+	helm(t, c.Kubeconfig, "install", charts.Principal, chartOfVersion(t, charts.Principal, "0.0.9"), "--set", "image.repository="+registry+"/principal",
+		"--set", "podLabels.a=older", "--set", "envoy.image.repository="+registry+"/envoy", "--set", "envoy.bootstrapImage.repository="+registry+"/agentctl")
+	out = must(t, c.Kubeconfig, "hub", "install")
+	if got := chartOf(t, c, charts.Principal); got != charts.Principal+"-0.1.0" || !strings.Contains(out, "argomesh-principal 0.1.0 in namespace argocd: upgrade, since") {
+		t.Errorf("of an older release there is chart %s, and it says\n%s", got, out)
+	}
+	if values, err := charts.Helm(t, "get", "values", charts.Principal, "--namespace", harness.ArgoCDNamespace, "--kubeconfig", c.Kubeconfig); err != nil || !strings.Contains(values, "a: older") {
+		t.Errorf("the values of an older release are not kept: %v\n%s", err, values)
+	}
+	helm(t, c.Kubeconfig, "upgrade", charts.Principal, chartOfVersion(t, charts.Principal, "99.0.0"), "--reuse-values")
 	before = revisions(t, c)
 	if _, err := agentctl(t, c.Kubeconfig, "hub", "install"); err == nil || !strings.Contains(err.Error(), "it is of version 99.0.0, and this agentctl has 0.1.0") {
 		t.Errorf("over a newer chart: %v", err)
@@ -440,11 +613,70 @@ func nowhere(t *testing.T, c *harness.ControlPlane) string {
 	return file
 }
 
-// newerChart returns the chart of the principal as a later release may have it.
-func newerChart(t *testing.T) string {
+// chartOf is name and version of the chart of a release, as helm says it.
+func chartOf(t *testing.T, c *harness.ControlPlane, release string) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), charts.Principal)
-	if err := os.CopyFS(dir, os.DirFS(charts.Dir(t, charts.Principal))); err != nil {
+	out, err := charts.Helm(t, "list", "--namespace", harness.ArgoCDNamespace, "--kubeconfig", c.Kubeconfig, "--output", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var releases []struct{ Name, Chart string }
+	if err := json.Unmarshal([]byte(out), &releases); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range releases {
+		if r.Name == release {
+			return r.Chart
+		}
+	}
+	return ""
+}
+
+// age has a record of helm be of an operation that began earlier.
+func age(t *testing.T, secrets dynamic.ResourceInterface, name string, by time.Duration) {
+	t.Helper()
+	o, err := secrets.Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _, _ := unstructured.NestedString(o.Object, "data", "release")
+	// Kubernetes encodes it, Helm did, and compressed it.
+	for range 2 {
+		raw, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = string(raw)
+	}
+	unpacked, err := gzip.NewReader(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var release map[string]any
+	if err := json.NewDecoder(unpacked).Decode(&release); err != nil {
+		t.Fatal(err)
+	}
+	info, _ := release["info"].(map[string]any)
+	if _, is := info["last_deployed"].(string); !is {
+		t.Fatalf("record %s has %v", name, info)
+	}
+	info["last_deployed"] = time.Now().Add(-by).Format(time.RFC3339Nano)
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if err := errors.Join(json.NewEncoder(w).Encode(release), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	patch := map[string]any{"stringData": map[string]any{"release": base64.StdEncoding.EncodeToString(packed.Bytes())}}
+	if err := env.MergePatch(t.Context(), secrets, name, patch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// chartOfVersion returns a chart as another release may have it.
+func chartOfVersion(t *testing.T, chart, version string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), chart)
+	if err := os.CopyFS(dir, os.DirFS(charts.Dir(t, chart))); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, "Chart.yaml")
@@ -452,8 +684,8 @@ func newerChart(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := bytes.Replace(meta, []byte("\nversion: 0.1.0\n"), []byte("\nversion: 99.0.0\n"), 1)
-	if err := os.WriteFile(file, newer, 0o600); err != nil {
+	other := bytes.Replace(meta, []byte("\nversion: 0.1.0\n"), []byte("\nversion: "+version+"\n"), 1)
+	if err := os.WriteFile(file, other, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -482,7 +714,7 @@ func helmCommand(t *testing.T, kubeconfig string, args ...string) *exec.Cmd {
 // pending has helm end in the middle of an upgrade, and returns the name of its record.
 func pending(t *testing.T, c *harness.ControlPlane) string {
 	t.Helper()
-	kubeconfig, ended := endsAt(t, c, 2) // the record, and the first object
+	kubeconfig, ended := endsAt(t, 2, c) // the record, and the first object
 	cmd := helmCommand(t, kubeconfig, "upgrade", charts.Principal, charts.Dir(t, charts.Principal), "--reuse-values", "--set", "podLabels.x=y")
 	if !killed(t, cmd, ended) {
 		t.Fatal("helm was done before it was ended")
@@ -526,170 +758,4 @@ func asUser(t *testing.T, c *harness.ControlPlane, user string) string {
 		t.Fatal(err)
 	}
 	return file
-}
-
-// endsAt returns a kubeconfig to a proxy before the API server that answers no more once it
-// has passed on n writes, and a channel that is closed then: the API server has taken the
-// last one, and who wrote it does not know.
-func endsAt(t *testing.T, c *harness.ControlPlane, n int64) (kubeconfig string, reached <-chan struct{}) {
-	t.Helper()
-	return proxied(t, c, n, true)
-}
-
-// proxied is endsAt; without end it goes on answering.
-func proxied(t *testing.T, c *harness.ControlPlane, n int64, end bool) (kubeconfig string, reached <-chan struct{}) {
-	t.Helper()
-	config := c.REST()
-	target, err := url.Parse(config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := make(chan struct{})
-	var writes atomic.Int64
-	isWrite := func(r *http.Request) bool {
-		return r.Method != http.MethodGet && r.URL.Query().Get("dryRun") == "" && !strings.Contains(r.URL.Path, "/leases") &&
-			!strings.Contains(r.URL.Path, "reviews")
-	}
-	proxy := &httputil.ReverseProxy{
-		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		Transport: transport,
-		ModifyResponse: func(res *http.Response) error {
-			if !isWrite(res.Request) {
-				return nil
-			}
-			now := writes.Add(1)
-			if now == n {
-				close(at)
-			}
-			if now < n || !end {
-				return nil
-			}
-			<-res.Request.Context().Done() // until the client is gone
-			return errors.New("the client was ended")
-		},
-		ErrorHandler: func(http.ResponseWriter, *http.Request, error) {},
-	}
-	server := httptest.NewServer(proxy)
-	t.Cleanup(server.Close)
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	err = clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"c": {Server: server.URL}},
-		Contexts:       map[string]*clientcmdapi.Context{"c": {Cluster: "c"}},
-		CurrentContext: "c",
-	}, file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return file, at
-}
-
-// killed starts cmd and kills it once reached is closed. It returns false when cmd ended before.
-func killed(t *testing.T, cmd *exec.Cmd, reached <-chan struct{}) bool {
-	t.Helper()
-	_, was := signalled(t, cmd, reached, os.Kill)
-	return was
-}
-
-// signalled starts cmd, sends it a signal once reached is closed, and returns what it said. It returns
-// false when cmd ended before.
-func signalled(t *testing.T, cmd *exec.Cmd, reached <-chan struct{}, s os.Signal) (said string, was bool) {
-	t.Helper()
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
-	select {
-	case <-reached:
-		if err := cmd.Process.Signal(s); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-done; err == nil {
-			t.Fatalf("%s ended well after %s", cmd, s)
-		}
-		return out.String(), true
-	case err := <-done:
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", cmd, err, out.String())
-		}
-		return out.String(), false
-	}
-}
-
-// installIsKilledAt kills an install, and an upgrade, after each of so many writes; without
-// any, after every one.
-func installIsKilledAt(t *testing.T, c *harness.ControlPlane, at ...int64) {
-	t.Helper()
-	path := agentctlBinary(t)
-	kill := func(n int64, args ...string) bool {
-		kubeconfig, reached := endsAt(t, c, n)
-		return killed(t, exec.CommandContext(t.Context(), path, append([]string{"--kubeconfig", kubeconfig}, args...)...), reached)
-	}
-	finished := func(n int64, args ...string) {
-		t.Helper()
-		if out := must(t, c.Kubeconfig, append(slices.Clone(args), "--dry-run")...); strings.Contains(out, "deleted") {
-			t.Errorf("after write %d a dry run says that something goes:\n%s", n, out)
-		}
-		out := must(t, c.Kubeconfig, args...)
-		history := helmHistory(t, c, charts.Principal)
-		if history[len(history)-1] != "deployed" || !strings.Contains(out, "1 of 1 pods are ready") {
-			t.Errorf("after write %d: helm's history is %q, and the second run printed\n%s", n, history, out)
-		}
-		before := revisions(t, c)
-		must(t, c.Kubeconfig, args...)
-		if diff := cmp.Diff(before, revisions(t, c)); diff != "" {
-			t.Errorf("after write %d a third run changed (-before +after):\n%s", n, diff)
-		}
-	}
-	each := func(try func(n int64) bool) {
-		if len(at) == 0 {
-			n := int64(1)
-			for try(n) {
-				n++
-			}
-			return
-		}
-		for _, n := range at {
-			if !try(n) {
-				t.Errorf("it was done before write %d", n)
-			}
-		}
-	}
-	each(func(n int64) bool {
-		was := kill(n, hubArgs...)
-		finished(n, hubArgs...)
-		must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
-		return was
-	})
-	each(func(n int64) bool {
-		must(t, c.Kubeconfig, hubArgs...)
-		was := kill(n, "hub", "uninstall", "--yes")
-		must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
-		if out := must(t, c.Kubeconfig, "hub", "uninstall", "--yes"); !strings.Contains(out, "is not installed") {
-			t.Errorf("after write %d of an uninstall a third one says %s", n, out)
-		}
-		return was
-	})
-	must(t, c.Kubeconfig, hubArgs...)
-	each(func(n int64) bool {
-		upgrade := append(slices.Clone(hubArgs), "--set", fmt.Sprintf("podLabels.n=v%d", n))
-		was := kill(n, upgrade...)
-		finished(n, upgrade...)
-		return was
-	})
-	// Ctrl-C, while the API server answers.
-	const third = 3
-	upgrade := append(slices.Clone(hubArgs), "--set", "podLabels.n=interrupted")
-	kubeconfig, reached := proxied(t, c, third, false)
-	cmd := exec.CommandContext(t.Context(), path, append([]string{"--kubeconfig", kubeconfig}, upgrade...)...)
-	if said, was := signalled(t, cmd, reached, os.Interrupt); !was || !strings.Contains(said, "signal: interrupt: run the same command again") {
-		t.Errorf("after Ctrl-C it says\n%s", said)
-	}
-	finished(third, upgrade...)
 }

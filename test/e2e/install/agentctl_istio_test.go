@@ -18,6 +18,7 @@ import (
 
 	"github.com/argomesh/argomesh/mesh/istio"
 	"github.com/argomesh/argomesh/mesh/spire"
+	"github.com/argomesh/argomesh/test/e2e/internal/charts"
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 )
@@ -161,7 +162,7 @@ func TestAgentctlInstallsIntoIstio(t *testing.T) {
 		"--address: it is missing":        append(slices.Clone(hub), "--with", "istio"),
 		"192.0.2.1 is none":               append(slices.Clone(hub), "--with", "istio", "--address", "192.0.2.1:443"),
 		"there is no such gateway":        append(slices.Clone(meshHub), "--istio-gateway", "istio-ingress/other"),
-		"--with istio is missing":         append(slices.Clone(hub), "--address", "argomesh.hub.example:443"),
+		"--with istio is missing":         append(slices.Clone(hub), "--istio-gateway", "istio-ingress/istio-ingress"),
 		"istiod is not there (configmaps": append(slices.Clone(meshHub), "--istio-revision", "canary"),
 	} {
 		if _, err := agentctl(t, p.kubeconfig, args...); err == nil || !strings.Contains(err.Error(), want) {
@@ -181,6 +182,9 @@ func TestAgentctlInstallsIntoIstio(t *testing.T) {
 	}
 
 	must(t, p.kubeconfig, meshHub...)
+	if _, err := agentctl(t, p.kubeconfig, append(slices.Clone(hub), "--address", "other.hub.example:443")...); err == nil || !strings.Contains(err.Error(), "the principal is in Istio") {
+		t.Errorf("another address than the gateway's: %v", err)
+	}
 	annotated(t, p.hub, harness.ArgoCDNamespace, "argocd-server", "sidecar,spire", true)
 	config := filepath.Join(t.TempDir(), "principal.yaml")
 	if err := os.WriteFile(config, []byte(fileOf(t, p.hub, "argomesh-principal", "principal.yaml")), 0o600); err != nil {
@@ -244,9 +248,21 @@ func TestAgentctlInstallsIntoIstio(t *testing.T) {
 		t.Errorf("mesh.yaml: %v", err)
 	}
 
-	// An uninstall leaves nothing of Istio's objects, and what is registered with SPIRE.
-	for context, args := range map[string][]string{"spoke": {"spoke"}, "hub": {"hub"}} {
-		must(t, p.kubeconfig, append(args, "uninstall", "--yes", "--context", context)...)
+	// An uninstall leaves nothing of Istio's objects, and what is registered with SPIRE: another one finds nothing to do
+	// when the first was killed as Helm forgot the release.
+	for _, side := range []struct {
+		c     *harness.ControlPlane
+		chart string
+		args  []string
+	}{
+		{p.spoke, charts.Agent, []string{"spoke", "uninstall", "--yes"}},
+		{p.hub, charts.Principal, []string{"hub", "uninstall", "--no-wait", "--yes"}},
+	} {
+		killedAtItsRecord(t, side.c, side.chart, side.args...)
+		out := must(t, p.kubeconfig, append(side.args, "--context", side.c.Name)...)
+		if !strings.Contains(out, side.chart+" is not installed in namespace argocd") {
+			t.Errorf("after a kill at the end of an uninstall another one says\n%s", out)
+		}
 	}
 	for _, c := range []*harness.ControlPlane{p.hub, p.spoke} {
 		for name := range meshed(t, c) {

@@ -5,6 +5,7 @@ package install
 import (
 	"encoding/json"
 	"errors"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/argomesh/argomesh/test/e2e/internal/charts"
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 )
@@ -54,6 +56,19 @@ func spokesOf(t *testing.T, c *harness.ControlPlane, there, lost []string) strin
 	return file
 }
 
+// called gives a context of a kubeconfig another name, too.
+func called(t *testing.T, kubeconfig, is, other string) {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Contexts[other] = config.Contexts[is]
+	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Agents are upgraded one at a time, the hub first, and the first that does not come back ends it. The
 // spoke is the hub's cluster, and the test says of itself what principal and agents would.
 func upgradesSpokes(t *testing.T, c *harness.ControlPlane) {
@@ -80,6 +95,7 @@ func upgradesSpokes(t *testing.T, c *harness.ControlPlane) {
 		}})
 		says(name, "v0.0.1")
 	}
+	hasController(t, c)
 	must(t, c.Kubeconfig, "spoke", "install", "fleet-1", "--hub-context", c.Name, "--registry", registry, "--no-wait",
 		"--principal", "hub.example:8443", "--principal-id", "spiffe://hub.example/argomesh/principal")
 	fleet := spokesOf(t, c, []string{"fleet-1", "fleet-3"}, []string{"fleet-2"})
@@ -116,6 +132,17 @@ func upgradesSpokes(t *testing.T, c *harness.ControlPlane) {
 	}
 	if after := revisions(t, c); len(after) != len(before) || after["secrets sh.helm.release.v1.argomesh-agent.v2"] != "" {
 		t.Errorf("what is as it should be was written: %v", after)
+	}
+	// Killed once the record of the upgrade is there: another run ends it.
+	helm(t, c.Kubeconfig, "upgrade", charts.Agent, chartOfVersion(t, charts.Agent, "0.0.9"), "--reuse-values")
+	kubeconfig, reached := endsAt(t, 1, c)
+	called(t, kubeconfig, c.Name, "fleet-1")
+	if !killed(t, exec.CommandContext(ctx, agentctlBinary(t), "--kubeconfig", kubeconfig, "spoke", "upgrade", "fleet-1", "--hub-context", c.Name), reached) {
+		t.Error("an upgrade of an older chart writes nothing")
+	}
+	out, err = upgrade("fleet-1", "--timeout", "1m")
+	if got := chartOf(t, c, charts.Agent); err != nil || got != charts.Agent+"-0.1.0" || !strings.Contains(out, "(pending-upgrade)") {
+		t.Errorf("after a kill there is chart %s, %v\n%s", got, err, out)
 	}
 	must(t, c.Kubeconfig, "spoke", "uninstall", "--yes")
 	for _, name := range []string{"fleet-1", "fleet-2", "fleet-3", "fleet-4"} {

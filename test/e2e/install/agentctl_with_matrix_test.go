@@ -6,11 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/test/e2e/internal/charts"
+	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
@@ -49,4 +51,16 @@ func TestChartOfSPIREIsValid(t *testing.T) {
 	if checked != 2 {
 		t.Errorf("%d files were checked, want those of server and agent", checked)
 	}
+}
+
+// An install on a bare cluster that is killed again and again, each time later, ends as one that was not.
+func TestAgentctlWithIsKilledAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
+	c, err := harnesstest.New(t).StartControlPlane(t.Context(), harness.ControlPlaneConfig{Name: "bare", Workloads: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append(slices.Clone(hubArgs), "--trust-domain", "hub.example", "--check-images=false")
+	isKilledAgainAndAgain(t, []*harness.ControlPlane{c}, append(args, bringsAll(t, archives(t))...)...)
 }

@@ -3,6 +3,7 @@
 package install
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -13,12 +14,16 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/argomesh/argomesh/test/e2e/internal/charts"
+	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
+
+var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
 // archives are what `make manifests` writes, in a folder.
 func archives(t *testing.T) (folder string) {
@@ -31,6 +36,16 @@ func archives(t *testing.T) (folder string) {
 	return folder
 }
 
+// bringsAll are flags of an install on a bare cluster, by manifests in a folder. kwok has no volumes.
+func bringsAll(t *testing.T, folder string) []string {
+	t.Helper()
+	noStorage := filepath.Join(t.TempDir(), "spire.yaml")
+	if err := os.WriteFile(noStorage, []byte("server: {storage: {size: \"\"}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--with", "spire,argocd", "--manifests", folder, "--spire-values", noStorage}
+}
+
 // A bare cluster gets SPIRE, Argo CD and the principal by one command.
 func TestAgentctlBringsOthers(t *testing.T) {
 	t.Parallel()
@@ -40,12 +55,8 @@ func TestAgentctlBringsOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	folder := archives(t)
-	noStorage := filepath.Join(t.TempDir(), "spire.yaml")
-	if err := os.WriteFile(noStorage, []byte("server: {storage: {size: \"\"}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	plain := append(slices.Clone(hubArgs), "--trust-domain", "hub.example", "--check-images=false")
-	all := append(slices.Clone(plain), "--with", "spire,argocd", "--manifests", folder, "--spire-values", noStorage)
+	all := append(slices.Clone(plain), bringsAll(t, folder)...)
 
 	if _, err := agentctl(t, c.Kubeconfig, plain...); err == nil || !strings.Contains(err.Error(), "--with argocd") {
 		t.Errorf("without Argo CD it says %v", err)
@@ -57,22 +68,22 @@ func TestAgentctlBringsOthers(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"spire-system", harness.ArgoCDNamespace} {
-		if _, err := c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "").Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		if _, err := c.Resource(namespaces, "").Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("the dry run made namespace %s: %v", name, err)
 		}
 	}
 
+	bringsNothing(t, c, folder)
+
 	// Ended in the middle of SPIRE, and then in that of Argo CD: another run finishes both.
 	for _, n := range []int64{8, 40} {
-		kubeconfig, reached := endsAt(t, c, n)
-		cmd := exec.CommandContext(t.Context(), agentctlBinary(t), append([]string{"--kubeconfig", kubeconfig}, all...)...)
-		if !killed(t, cmd, reached) {
+		if !killedOnceIn(t, n, []*harness.ControlPlane{c}, all...) {
 			t.Errorf("it was done before write %d", n)
 		}
 	}
 
 	out = must(t, c.Kubeconfig, all...)
-	for _, want := range []string{"argomesh-spire-agent: 1 of 1 pods are ready", "argocd-server: 1 of 1 pods are ready", "uses the Redis proxy"} {
+	for _, want := range []string{"argomesh-spire-agent: 1 of 1 pods are ready", "argocd-server: 1 of 1 pods are ready", "argocd-server has --redis=argomesh-principal:6379, by which"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q:\n%s", want, out)
 		}
@@ -133,6 +144,72 @@ func TestAgentctlBringsOthers(t *testing.T) {
 	}
 }
 
+// bringsNothing has installs be refused for what would keep the principal from being installed after SPIRE and Argo CD:
+// nothing of those is written before.
+func bringsNothing(t *testing.T, c *harness.ControlPlane, folder string) {
+	t.Helper()
+	with := append([]string{"--trust-domain", "hub.example"}, bringsAll(t, folder)...)
+	refused := func(kubeconfig string, args []string, wants ...string) error {
+		_, err := agentctl(t, kubeconfig, args...)
+		for _, want := range wants {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				return fmt.Errorf("%q says %w, want %q", args, err, want)
+			}
+		}
+		for _, name := range []string{"spire-system", harness.ArgoCDNamespace} {
+			if _, err := c.Resource(namespaces, "").Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				t.Fatalf("%q was refused, and made namespace %s: %v", args, name, err)
+			}
+		}
+		return nil
+	}
+	unasked := append(slices.Clone(hubArgs), "--check-images=false")
+	spireAlone := append(slices.Clone(unasked), with...)
+	spireAlone[slices.Index(spireAlone, "spire,argocd")] = "spire"
+	no, few := asUser(t, c, "no"), asUser(t, c, "few")
+	for _, try := range []error{
+		// What --with does not bring is missing.
+		refused(c.Kubeconfig, spireAlone, "Argo CD is not there", "NamespaceMissing", "nothing was written"),
+		refused(c.Kubeconfig, append(slices.Clone(unasked), append(slices.Clone(with), "--set", "enovy.enabled=true")...), "enovy"),
+		refused(c.Kubeconfig, append(slices.Clone(unasked), append(slices.Clone(with), "--with", "istio")...), "istiod is not there"),
+		refused(no, append(slices.Clone(unasked), with...), "create namespaces of the hub", "create secrets in namespace spire-system of the hub",
+			"create leases.coordination.k8s.io in namespace argocd of the hub"),
+	} {
+		if try != nil {
+			t.Error(try)
+		}
+	}
+	// The registries of others are not reached from here.
+	t.Run("images", func(t *testing.T) {
+		none := strings.TrimPrefix(imageRegistry.URL, "http://") + "/none"
+		cmd := exec.CommandContext(t.Context(), agentctlBinary(t), append(append([]string{"--kubeconfig", c.Kubeconfig}, hubArgs...), append(with, "--registry", none)...)...)
+		cmd.Env = append(os.Environ(), "HTTPS_PROXY=http://127.0.0.1:1")
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "these images are in no registry, and nothing was written: "+none+"/agentctl:0.1.0") {
+			t.Errorf("without images it says %v\n%s", err, out)
+		}
+		if err := refused(c.Kubeconfig, spireAlone); err != nil {
+			t.Error(err)
+		}
+	})
+	// Someone who may do all in namespaces, and make them, may not make what SPIRE has beside.
+	const rbac = "rbac.authorization.k8s.io"
+	env.Create(t, c.Resource(clusterRoles, ""), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": rbac + "/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": "few"},
+		"rules": []any{
+			map[string]any{"apiGroups": []any{"", "apps", "coordination.k8s.io", "policy", "networking.k8s.io", "batch"}, "resources": []any{"*"}, "verbs": []any{"*"}},
+			map[string]any{"apiGroups": []any{"spire.spiffe.io"}, "resources": []any{"*"}, "verbs": []any{"*"}},
+		},
+	}})
+	env.Create(t, c.Resource(clusterRoleBindings, ""), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": rbac + "/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": "few"},
+		"roleRef":  map[string]any{"apiGroup": rbac, "kind": "ClusterRole", "name": "few"},
+		"subjects": []any{map[string]any{"apiGroup": rbac, "kind": "User", "name": "few"}},
+	}})
+	env.Eventually(t, "the rights are in force, and those that are missing are told", func() error {
+		return refused(few, append(slices.Clone(unasked), with...), "argomesh-spire", "clusterroles", "csidrivers", "nothing was written")
+	})
+}
+
 func TestAgentctlWithRefuses(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
@@ -161,7 +238,7 @@ func TestAgentctlWritesOthersAsFiles(t *testing.T) {
 		t.Errorf("it says\n%s", out)
 	}
 	for _, name := range []string{"spire-system", harness.ArgoCDNamespace} {
-		if _, err := c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "").Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		if _, err := c.Resource(namespaces, "").Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("it made namespace %s: %v", name, err)
 		}
 	}

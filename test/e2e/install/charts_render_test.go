@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -62,6 +63,74 @@ func TestChartsGolden(t *testing.T) {
 			}
 			golden.Compare(t, filepath.Join("testdata", "charts", chart+".yaml"), got)
 		})
+	}
+}
+
+// TestChartsNotes has helm print what a chart says once it is installed: it names the next command, and agentctl
+// has each that it names, with its flags.
+func TestChartsNotes(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "helm")
+	for chart, c := range map[string]struct{ values, next string }{
+		charts.Principal: {"", "agentctl spoke install"},
+		charts.Agent:     {charts.AgentValues, "agentctl agent get"},
+		charts.SPIRE:     {"trustDomain: hub.example", "agentctl identity register"},
+	} {
+		values := filepath.Join(t.TempDir(), "values.yaml")
+		if err := os.WriteFile(values, []byte(c.values), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := charts.Helm(t, "install", chart, charts.Dir(t, chart), "--namespace", "argocd", "--dry-run=client", "--values", values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, notes, is := strings.Cut(out, "\nNOTES:\n")
+		if !is {
+			t.Errorf("%s has no notes", chart)
+			continue
+		}
+		commands := regexp.MustCompile(`(?m)(?:^|Next:) *(agentctl .*)$`).FindAllStringSubmatch(notes, -1)
+		if len(commands) == 0 || !strings.HasPrefix(commands[0][1], c.next) {
+			t.Errorf("%s does not name %q first:\n%s", chart, c.next, notes)
+		}
+		for _, command := range commands {
+			args := strings.Fields(command[1])[1:]
+			out, err := exec.CommandContext(t.Context(), agentctlBinary(t), append(args, "--help")...).CombinedOutput()
+			if err != nil || !strings.Contains(string(out), "agentctl "+strings.Join(args[:2], " ")) {
+				t.Errorf("%s names %q: %v\n%s", chart, command[1], err, out)
+			}
+		}
+	}
+}
+
+// spire-controller-manager takes namespaces that it ignores as regular expressions: one whose name only holds that of
+// another is not ignored.
+func TestSPIREIgnoresNamespacesByName(t *testing.T) {
+	t.Parallel()
+	harnesstest.SkipMissing(t, "helm")
+	var config struct{ IgnoreNamespaces []string }
+	for _, o := range charts.Render(t, charts.SPIRE, "trustDomain: hub.example") {
+		text, found, err := unstructured.NestedString(o.Object, "data", "controller-manager.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !found {
+			continue
+		}
+		if err := yaml.Unmarshal([]byte(text), &config); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for namespace, want := range map[string]bool{
+		"kube-system": true, "kube-public": true, harness.ArgoCDNamespace: true,
+		"kube-system-tools": false, "my-kube-public": false, "team-" + harness.ArgoCDNamespace: false,
+	} {
+		ignored := slices.ContainsFunc(config.IgnoreNamespaces, func(pattern string) bool {
+			return regexp.MustCompile(pattern).MatchString(namespace)
+		})
+		if ignored != want {
+			t.Errorf("namespace %s is ignored: %t, by %q", namespace, ignored, config.IgnoreNamespaces)
+		}
 	}
 }
 

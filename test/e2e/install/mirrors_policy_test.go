@@ -305,13 +305,15 @@ func testMirrorsReleased(t *testing.T, w *env.RoleEnv) {
 		t.Error(err)
 	}
 	env.Eventually(t, "the hub says why it does not show the spoke's", func() error {
-		return parkedAs(ctx, w.Hub.Resource(env.Agents, harness.ArgoCDNamespace), env.Autonomous, given, "NotOwned")
+		return errors.Join(parkedAs(ctx, w.Hub.Resource(env.Agents, harness.ArgoCDNamespace), env.Autonomous, given, "NotOwned"),
+			env.CheckFinds(ctx, w.H, w.Hub, harness.ArgoCDNamespace, env.Autonomous, "NotOwned"))
 	})
 	if err := ours.Delete(ctx, given, metav1.DeleteOptions{}); err != nil {
 		t.Fatalf("what was released is not people's to delete: %v", err)
 	}
 	env.Eventually(t, "it is a mirror again, and guarded", func() error {
-		return errors.Join(env.FieldIs(ctx, ours, given, "of-the-spoke", "spec", "destination", "namespace"), guarded(given))
+		return errors.Join(env.FieldIs(ctx, ours, given, "of-the-spoke", "spec", "destination", "namespace"), guarded(given),
+			env.CheckFindsNo(ctx, w.H, w.Hub, harness.ArgoCDNamespace, env.Autonomous, "NotOwned"))
 	})
 	for _, name := range []string{given, kept} {
 		if err := theirs.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -70,6 +71,7 @@ func (w *liveArgoEnv) testConnectivity(t *testing.T) {
 		t.Errorf("redis says %q", says)
 	}
 	w.nothingLeft(t)
+	w.testDeployment(t)
 	w.helmTest(t)
 
 	agent := w.Agents[w.agent]
@@ -132,6 +134,33 @@ func (w *liveArgoEnv) helmTest(t *testing.T) {
 	record := w.Recorded(t, w.agent, map[string]any{"user": "system:serviceaccount:argocd:argomesh-principal-test", "subresource": "exec", "stage": "end"})
 	if record["decision"] != "allow" {
 		t.Errorf("the record of its exec is %v", record)
+	}
+	w.nothingLeft(t)
+}
+
+// testDeployment has step sync deploy something, until it is there, and take it away again.
+func (w *liveArgoEnv) testDeployment(t *testing.T) {
+	t.Helper()
+	const namespace = "deployed"
+	spoke := w.Spokes[w.agent]
+	if err := spoke.EnsureNamespace(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	steps, err := w.connectivity(t, "--spoke-namespace", namespace, "--repo-url", w.argo.Repository.URL, "--path", harness.GuestbookPath,
+		"--revision", harness.Branch, "--timeout", "2m", "--skip", "watch,large-object,pod,redis,revocation")
+	if s := steps["sync"]; err != nil || s.Outcome != "ok" || !strings.Contains(s.Says, "its status, Synced, came back") {
+		t.Errorf("with a repository: %v, %+v", err, s)
+	}
+	w.nothingLeft(t)
+	for _, kind := range []schema.GroupVersionResource{env.Deployments, env.ConfigMaps} {
+		if _, err := spoke.Resource(kind, namespace).Get(t.Context(), "guestbook", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("%s guestbook of the test is left: %v", kind.Resource, err)
+		}
+	}
+	steps, err = w.connectivity(t, "--spoke-namespace", namespace, "--repo-url", w.argo.Repository.URL, "--path", "nowhere",
+		"--timeout", "5s", "--skip", "watch,large-object,pod,redis,revocation")
+	if s := steps["sync"]; err == nil || s.Outcome != "failed" || !strings.Contains(s.Says, "it is not synced and healthy: ComparisonError") {
+		t.Errorf("with a path that is not there: %v, %+v", err, s)
 	}
 	w.nothingLeft(t)
 }

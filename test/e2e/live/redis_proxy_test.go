@@ -53,6 +53,9 @@ func TestRedisProxy(t *testing.T) {
 		}
 	}
 	c := env.RedisClient(t, w.Door.RedisAddress, 3)
+	env.Eventually(t, "agentctl check finds that it is asked for another version", func() error {
+		return env.CheckFinds(ctx, w.H, w.Hub, harness.ArgoCDNamespace, env.Managed, "OtherFormat")
+	})
 	s := c.Subscribe(ctx, redisChannel)
 	defer func() { _ = s.Close() }() // the test is over
 	if _, err := s.Receive(ctx); err != nil {
@@ -112,6 +115,9 @@ func TestRedisProxy(t *testing.T) {
 	env.Patch(t, apps, "shop", map[string]any{"spec": map[string]any{"destination": map[string]any{"name": env.Managed}}})
 	subscribed(1)
 	hear("that it is back")
+	env.Eventually(t, "agentctl check finds nothing a minute after it was asked for another version", func() error {
+		return errors.Join(c.Get(ctx, env.RedisTree).Err(), env.CheckFindsNo(ctx, w.H, w.Hub, harness.ArgoCDNamespace, env.Managed, "OtherFormat"))
+	})
 	redisDoor{t, w, tree}.speaksTLS()
 }
 

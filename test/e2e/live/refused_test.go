@@ -150,7 +150,7 @@ func TestRefusedAgents(t *testing.T) {
 		register(t, name, "autonomous", env.SPIFFEID("somebody-else"))
 		a := start(t, name)
 		readyz(t, a, 503, "[-] principal: refused by the hub", "agentctl agent set "+name+" --spiffe-id ID")
-		shows(t, name, "Never connected", "False")
+		shows(t, name, "Refused: SPIFFE ID", "False")
 		env.Eventually(t, "the hub shows who knocked", func() error {
 			if out := agentctl(t, "list", "--unknown"); !strings.Contains(out, env.SPIFFEID(name)+" ") {
 				return fmt.Errorf("it shows %s", out)
@@ -162,6 +162,15 @@ func TestRefusedAgents(t *testing.T) {
 		if out := agentctl(t, "list", "--unknown"); strings.Contains(out, env.SPIFFEID(name)+" ") {
 			t.Errorf("the hub still shows %s", out)
 		}
+		// One that was there is not just away.
+		agentctl(t, "set", name, "--spiffe-id", env.SPIFFEID("somebody-else"))
+		shows(t, name, "Refused: SPIFFE ID")
+		if out := agentctl(t, "get", name); !strings.Contains(out, "RefusedSPIFFEID: refused since 20") ||
+			!strings.Contains(out, "agentctl agent set "+name+" --spiffe-id "+env.SPIFFEID(name)) {
+			t.Errorf("agentctl agent get says %s", out)
+		}
+		agentctl(t, "set", name, "--spiffe-id", env.SPIFFEID(name)) // as told
+		shows(t, name, "Connected", "True")
 		out, _ := w.Harness.Agentctl(ctx, w.Hub, "status", "-o", "wide") // those of other tests may be away
 		for _, row := range []string{
 			`(?m)^argocd +\S+ +v1\.`, `(?m)^refused-id +autonomous +Connected +\S+ +v1\.`,

@@ -37,6 +37,7 @@ import (
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // kubeletConfig is what kwok plays for pods: commands run on this machine, the log of every
@@ -229,22 +230,9 @@ func (l *liveSpoke) serveHub(hubAccess, spokeAccess access.Config) {
 	front := &tls.Config{Certificates: issued.TLS.Certificates, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	issued.Close()
 	l.url = "https://" + plain.Addr().String() + "/agents/edge-1"
-	ctx, cancel := context.WithCancel(context.Background())
-	logging, stopLog := context.WithCancel(context.Background())
-	served, logged := make(chan error, 1), make(chan error, 1)
-	go func() { served <- hub.Run(ctx, tls.NewListener(plain, front)) }()
-	go func() { logged <- log.Run(logging) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-served; err != nil {
-			t.Errorf("hub: %v", err)
-		}
-		stopLog()
-		if err := <-logged; err != nil {
-			t.Errorf("audit: %v", err)
-		}
-		l.cut()
-	})
+	t.Cleanup(l.cut)
+	kit.Background(t, log.Run)
+	kit.Background(t, func(ctx context.Context) error { return hub.Run(ctx, tls.NewListener(plain, front)) })
 }
 
 // oneAgent is a registry with edge-1.

@@ -140,8 +140,8 @@ func (n *newcomers) neverRan() mistake.Mistake {
 // otherwise is a mistake whose agent is registered as managed with a SPIFFE ID, and runs with
 // one of its own, under another name or in another mode; a is that agent, once it runs. Unless
 // m says more, condition Connected tells it, and the cure is to set what that names in the
-// agent's configuration.
-func (n *newcomers) otherwise(a *harness.Agent, m mistake.Mistake, name, registered, runsAs, mode string) mistake.Mistake {
+// agent's configuration. agentctl check finds it by a word.
+func (n *newcomers) otherwise(a *harness.Agent, m mistake.Mistake, name, registered, runsAs, mode, word string) mistake.Mistake {
 	m.Does = func(s *mistake.Scene) {
 		n.register(s, name, "managed", registered)
 		s.Act = time.Now() // the mistake is to run it so
@@ -156,7 +156,7 @@ func (n *newcomers) otherwise(a *harness.Agent, m mistake.Mistake, name, registe
 		}
 	}
 	m.Cured = n.connected(name)
-	return m
+	return checked(m, func() *env.Bare { return n.w }, beginners, name, word)
 }
 
 func (n *newcomers) wrongMode() mistake.Mistake {
@@ -164,7 +164,7 @@ func (n *newcomers) wrongMode() mistake.Mistake {
 	return n.otherwise(new(harness.Agent), mistake.Mistake{
 		Person: "an agent that runs in another mode than the Agent has",
 		Says:   "refused since …: the agent is configured as autonomous, and registered as managed: set mode to managed in the agent's configuration, or delete this Agent and create it again as autonomous",
-	}, name, env.SPIFFEID(name), name, "autonomous")
+	}, name, env.SPIFFEID(name), name, "autonomous", "RefusedMode")
 }
 
 func (n *newcomers) wrongName() mistake.Mistake {
@@ -172,32 +172,19 @@ func (n *newcomers) wrongName() mistake.Mistake {
 	return n.otherwise(new(harness.Agent), mistake.Mistake{
 		Person: "an agent that runs under another name than the Agent has",
 		Says:   `refused since …: the agent that has this SPIFFE ID is configured with the name "noname-1": set name to "name-1" in the agent's configuration, or take the SPIFFE ID from this Agent to Agent noname-1`,
-	}, name, env.SPIFFEID(name), "noname-1", "managed")
+	}, name, env.SPIFFEID(name), "noname-1", "managed", "RefusedName")
 }
 
 func (n *newcomers) wrongID() mistake.Mistake {
 	const name = "unknown-1"
-	a := new(harness.Agent)
-	return n.otherwise(a, mistake.Mistake{
+	return n.otherwise(new(harness.Agent), mistake.Mistake{
 		Person: "an agent with a SPIFFE ID that no Agent has",
-		On:     "`/readyz` of the agent, and `agentctl agent list --unknown`", Within: 70 * time.Second,
-		Told: func(s *mistake.Scene) (string, time.Time, error) {
-			_, body, err := env.Fetch(s.Context(), "http://"+a.AdminAddress+"/readyz")
-			if err != nil {
-				return "", time.Time{}, err
-			}
-			listed, err := n.agentctl(s, "agent", "list", "--unknown")
-			if err == nil && !strings.Contains(listed, env.SPIFFEID(name)+" ") {
-				err = fmt.Errorf("it lists %s", listed)
-			}
-			return body + listed, time.Time{}, err
-		},
-		Says: "[-] principal: refused by the hub…agentctl agent set unknown-1 --spiffe-id ID…",
+		Says: "refused since …: no Agent has SPIFFE ID spiffe://e2e.argomesh.test/argomesh/agent/unknown-1, and this one has spiffe://e2e.argomesh.test/argomesh/agent/other-1: " +
+			"register the pods of the agent with that; or, if the other is this agent's, agentctl agent set unknown-1 --spiffe-id spiffe://e2e.argomesh.test/argomesh/agent/unknown-1",
 		Cure: func(s *mistake.Scene) {
-			command := s.Find(`agentctl agent set \S+ --spiffe-id `)
-			run(s, n.w.Harness, n.w.Hub, beginners, command+s.Find(`(?m)^(spiffe://\S+/unknown-1) `))
+			run(s, n.w.Harness, n.w.Hub, beginners, s.Find(`agentctl agent set \S+ --spiffe-id \S+`))
 		},
-	}, name, env.SPIFFEID("somebody-else"), name, "managed")
+	}, name, env.SPIFFEID("other-1"), name, "managed", "RefusedSPIFFEID")
 }
 
 // doctor runs agentctl identity doctor with an identity of its own.

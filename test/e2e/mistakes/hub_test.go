@@ -236,7 +236,7 @@ func (h *mistakenHub) mapsAsAsked(ctx context.Context) error {
 }
 
 func (h *mistakenHub) settingDiffers() mistake.Mistake {
-	return mistake.Mistake{
+	return checked(mistake.Mistake{
 		Person: "`mapping.by` of the principal that is not the hub's mapping",
 		Does: func(s *mistake.Scene) {
 			reconfigure(s, h.principal.Process, h.principal.ConfigFile, "mapping.by", "namespace")
@@ -252,5 +252,5 @@ func (h *mistakenHub) settingDiffers() mistake.Mistake {
 			reconfigure(s, h.principal.Process, h.principal.ConfigFile, s.Find(`^(\S+) of the principal`), nil)
 		},
 		Cured: func(s *mistake.Scene) error { return h.mapsAsAsked(s.Context()) },
-	}
+	}, func() *env.Bare { return h.w }, mistaken, mistakenAgent, "SettingDiffers")
 }

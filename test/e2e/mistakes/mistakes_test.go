@@ -42,6 +42,25 @@ func inCondition(s *mistake.Scene, where dynamic.ResourceInterface, name, kind s
 	return fmt.Sprint(c["message"]), since, err
 }
 
+// checked is a mistake that agentctl check finds of an Agent, too, once it is told, and no more once it is cured.
+func checked(m mistake.Mistake, w func() *env.Bare, namespace, agent, word string) mistake.Mistake {
+	told, cured := m.Told, m.Cured
+	m.Told = func(s *mistake.Scene) (string, time.Time, error) {
+		text, at, err := told(s)
+		if err == nil {
+			err = env.CheckFinds(s.Context(), w().Harness, w().Hub, namespace, agent, word)
+		}
+		return text, at, err
+	}
+	m.Cured = func(s *mistake.Scene) error {
+		if err := cured(s); err != nil {
+			return err
+		}
+		return env.CheckFindsNo(s.Context(), w().Harness, w().Hub, namespace, agent, word)
+	}
+	return m
+}
+
 // reconfigure sets a key of the YAML file of a process of ours, by its dotted name, and
 // restarts it. A nil value takes the key out.
 func reconfigure(s *mistake.Scene, p *harness.Process, file, key string, value any) {

@@ -26,6 +26,7 @@ import (
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // releases are those of Argo CD that a spoke may have, oldest first, by what of the
@@ -175,15 +176,7 @@ func schemaOf(t *testing.T, files []string, kind stream.Kind) *schema.Schema {
 func watchDefinitions(t *testing.T, client dynamic.Interface) *kube.Definitions {
 	t.Helper()
 	d := kube.NewDefinitions(client, zerolog.New(zerolog.NewTestWriter(t)))
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- d.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	kit.Background(t, d.Run)
 	return d
 }
 

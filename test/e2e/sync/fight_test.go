@@ -75,7 +75,7 @@ func TestFightOfTwoWriters(t *testing.T) {
 		t.Errorf("it was put right %d times in %s, want %d at most", rounds, time.Since(begin), most)
 	}
 
-	limited, cancel := context.WithTimeout(ctx, link.ContestMemory+env.Patience)
+	limited, cancel := context.WithTimeout(ctx, link.ContestWindow+env.Patience)
 	defer cancel()
 	if err := harness.Eventually(limited, "the fight is over", func() error {
 		agent, err := w.Hub.Resource(env.Agents, harness.ArgoCDNamespace).Get(ctx, r.Name, metav1.GetOptions{})

@@ -62,7 +62,7 @@ func TestOneAgentWorksAtATime(t *testing.T) {
 	}
 	// A spoke that is too slow to take the Lease back is not waited for.
 	if now := holder(t, w); now == ours && !slices.ContainsFunc(env.LogLines(t, first.Process, before), func(line map[string]any) bool {
-		return strings.HasPrefix(fmt.Sprint(line["message"]), "lease could not be given back")
+		return strings.HasPrefix(fmt.Sprint(line["message"]), "cannot release the lease")
 	}) {
 		t.Errorf("%s holds the Lease after it has stopped", now)
 	}

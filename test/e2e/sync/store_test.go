@@ -3,18 +3,14 @@
 package sync
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/backends"
@@ -24,6 +20,7 @@ import (
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // TestKubeStore holds backends/kube against a control plane of its own, since it
@@ -51,11 +48,11 @@ func TestKubeStore(t *testing.T) {
 	t.Run("waits for the definitions", func(t *testing.T) {
 		s := startKubeStore(t, cluster)
 		const missing = "custom resource definition is missing"
-		s.eventually("two missing definitions in the log", func() error { return s.logged(missing, 2) })
+		env.Eventually(t, "two missing definitions in the log", func() error { return s.logged(missing, 2) })
 		if err := cluster.ApplyFiles(t.Context(), definitions...); err != nil {
 			t.Fatal(err)
 		}
-		s.eventually("recovery", func() error { return s.logged("informer recovered", 2) })
+		env.Eventually(t, "recovery", func() error { return s.logged("informer recovered", 2) })
 		s.sync()
 		if err := s.logged(missing, 2); err != nil {
 			t.Error(err)
@@ -96,7 +93,7 @@ func surviveOutage(t *testing.T, cluster *harness.ControlPlane, takeAway func() 
 			}
 		})
 	}
-	running.eventually("both objects in the cache", func() error { return running.holds(stays, goes) })
+	env.Eventually(t, "both objects in the cache", func() error { return running.holds(stays, goes) })
 
 	if err := takeAway(); err != nil {
 		t.Fatal(err)
@@ -104,8 +101,8 @@ func surviveOutage(t *testing.T, cluster *harness.ControlPlane, takeAway func() 
 	starting := startKubeStore(t, cluster)
 	for _, s := range []*kubeStore{running, starting} {
 		// That many failures take the back-off to its end.
-		s.eventually("failed attempts", func() error { return s.failures(12) })
-		if err := s.logged("api server is unreachable", 1); err != nil {
+		env.Eventually(t, "failed attempts", func() error { return s.failures(12) })
+		if err := s.logged("API server is unreachable", 1); err != nil {
 			t.Error(err)
 		}
 	}
@@ -126,7 +123,7 @@ func surviveOutage(t *testing.T, cluster *harness.ControlPlane, takeAway func() 
 	}
 	// Ready is not yet serving custom resources.
 	var current backends.Object
-	running.eventually("the API server to serve Applications", func() (err error) {
+	env.Eventually(t, "the API server to serve Applications", func() (err error) {
 		current, err = running.Read(t.Context(), stays)
 		return err
 	})
@@ -139,7 +136,7 @@ func surviveOutage(t *testing.T, cluster *harness.ControlPlane, takeAway func() 
 		t.Fatal(err)
 	}
 	for _, s := range []*kubeStore{running, starting} {
-		s.eventually("the cache to follow", func() error {
+		env.Eventually(t, "the cache to follow", func() error {
 			got, _ := s.Get(stays)
 			if !cmp.Equal(got, changed) {
 				return fmt.Errorf("Get() (-want +got):\n%s", cmp.Diff(changed, got))
@@ -150,8 +147,8 @@ func surviveOutage(t *testing.T, cluster *harness.ControlPlane, takeAway func() 
 			return nil
 		})
 		s.sync()
-		s.eventually("the end of the outage in the log", func() error { return s.logged("api server is back", 1) })
-		if err := s.logged("api server is unreachable", 1); err != nil {
+		env.Eventually(t, "the end of the outage in the log", func() error { return s.logged("API server is back", 1) })
+		if err := s.logged("API server is unreachable", 1); err != nil {
 			t.Error(err)
 		}
 	}
@@ -175,9 +172,7 @@ type kubeStore struct {
 	*kube.Store
 	t       testing.TB
 	metrics *prometheus.Registry
-
-	mu  sync.Mutex // guards log
-	log bytes.Buffer
+	log     *kit.Log
 }
 
 func startKubeStore(t testing.TB, cluster *harness.ControlPlane) *kubeStore {
@@ -186,7 +181,8 @@ func startKubeStore(t testing.TB, cluster *harness.ControlPlane) *kubeStore {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &kubeStore{t: t, metrics: prometheus.NewRegistry()}
+	s := &kubeStore{t: t, metrics: prometheus.NewRegistry(), log: kit.NewLog()}
+	s.log.Show(t)
 	s.Store, err = kube.New(kube.Config{
 		Client: client,
 		Watch: map[stream.Kind][]string{
@@ -194,44 +190,18 @@ func startKubeStore(t testing.TB, cluster *harness.ControlPlane) *kubeStore {
 			stream.AppProject:  {backendtest.Namespace},
 		},
 		Metrics: s.metrics,
-		Log:     zerolog.New(s),
+		Log:     s.log.Logger(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run() = %v", err)
-		}
-	})
+	kit.Background(t, s.Run)
 	return s
-}
-
-// Write takes a line of the log.
-func (s *kubeStore) Write(line []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.log.Write(line)
-}
-
-func (s *kubeStore) eventually(what string, check func() error) {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), env.Patience)
-	defer cancel()
-	if err := harness.Eventually(ctx, what, check); err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.t.Fatalf("%v\nlog:\n%s", err, s.log.String())
-	}
 }
 
 func (s *kubeStore) sync() {
 	s.t.Helper()
-	s.eventually("sync of the cache", func() error {
+	env.Eventually(s.t, "sync of the cache", func() error {
 		select {
 		case <-s.Synced():
 			return nil
@@ -242,10 +212,8 @@ func (s *kubeStore) sync() {
 }
 
 func (s *kubeStore) logged(message string, want int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if got := strings.Count(s.log.String(), message); got != want {
-		return fmt.Errorf("the log says %q %d times, want %d:\n%s", message, got, want, s.log.String())
+	if got := len(s.log.Find("message", message)); got != want {
+		return fmt.Errorf("the log says %q %d times, want %d", message, got, want)
 	}
 	return nil
 }

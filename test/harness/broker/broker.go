@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package broker shares servers and places among the test programs of one go test, which
+// Package broker shares servers and slots among the test programs of one go test, which
 // runs each package as a program of its own. One program serves a unix socket, and names it
 // to the others in the environment variable [Variable]:
 //
@@ -30,7 +30,7 @@ const Variable = "ARGOMESH_TEST_BROKER"
 
 // Request says what is asked for.
 type Request struct {
-	// Kind is what it is, such as a place; its meaning is that of the handler.
+	// Kind is what it is, such as a slot; its meaning is that of the handler.
 	Kind string `json:"kind"`
 	// Name is which one, Shares what it shares with others.
 	Name   string `json:"name,omitempty"`

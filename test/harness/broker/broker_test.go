@@ -22,18 +22,7 @@ func serve(t *testing.T, handle broker.Handler) (address string, stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- broker.Serve(ctx, l, handle) }()
-	stop = func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		done <- nil
-	}
-	t.Cleanup(stop)
-	return address, stop
+	return address, kit.Background(t, func(ctx context.Context) error { return broker.Serve(ctx, l, handle) })
 }
 
 func TestLease(t *testing.T) {
@@ -65,9 +54,9 @@ func TestLease(t *testing.T) {
 
 // A client that waits and goes gives its turn to the next.
 func TestClientThatGoes(t *testing.T) {
-	places := broker.NewPlaces(1)
+	slots := broker.NewSlots(1)
 	address, _ := serve(t, func(ctx context.Context, r broker.Request) (any, func(bool), error) {
-		release, err := places.Take(ctx, r.Name, r.Shares)
+		release, err := slots.Take(ctx, r.Name, r.Shares)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -131,10 +120,10 @@ func TestBrokerThatEnds(t *testing.T) {
 	}
 }
 
-// Tests that share what was begun first come first; a subtest shares the place of its test.
-func TestPlaces(t *testing.T) {
+// Tests that share what was begun first come first; a subtest shares the slot of its test.
+func TestSlots(t *testing.T) {
 	ctx := t.Context()
-	p := broker.NewPlaces(1)
+	p := broker.NewSlots(1)
 	take := func(test, shares string) <-chan func() {
 		got := make(chan func(), 1)
 		begun := make(chan struct{})
@@ -158,16 +147,16 @@ func TestPlaces(t *testing.T) {
 	first()
 	select {
 	case <-shared:
-		t.Fatal("a place whose subtest goes on is given away")
+		t.Fatal("a slot whose subtest goes on is given away")
 	case <-own:
-		t.Fatal("a place whose subtest goes on is given away")
+		t.Fatal("a slot whose subtest goes on is given away")
 	default:
 	}
 	subtest()
 	release := <-shared // came later, and shares what was begun
 	select {
 	case <-own:
-		t.Fatal("two have the one place")
+		t.Fatal("two have the one slot")
 	default:
 	}
 	release()

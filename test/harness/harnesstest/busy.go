@@ -28,11 +28,11 @@ const (
 )
 
 // Limits are those that tests which start servers keep to. Methods may be called concurrently.
-type Limits struct{ busy, starts *broker.Places }
+type Limits struct{ busy, starts *broker.Slots }
 
 // NewLimits returns limits of which nothing is used.
 func NewLimits() *Limits {
-	return &Limits{busy: broker.NewPlaces(maxBusy), starts: broker.NewPlaces(maxStarts)}
+	return &Limits{busy: broker.NewSlots(maxBusy), starts: broker.NewSlots(maxStarts)}
 }
 
 // own are those of this program, which keeps to them where no broker is.
@@ -41,15 +41,15 @@ var own = NewLimits()
 // Handle answers what tests of other programs ask of the limits; known is false for other
 // requests. It is part of a broker.Handler.
 func (l *Limits) Handle(ctx context.Context, r broker.Request) (release func(failed bool), known bool, err error) {
-	places := map[string]*broker.Places{kindBusy: l.busy, kindStart: l.starts}[r.Kind]
-	if places == nil {
+	slots := map[string]*broker.Slots{kindBusy: l.busy, kindStart: l.starts}[r.Kind]
+	if slots == nil {
 		return nil, false, nil
 	}
-	give, err := places.Take(ctx, r.Name, r.Shares)
+	give, err := slots.Take(ctx, r.Name, r.Shares)
 	return func(bool) { give() }, true, err
 }
 
-// take takes one of the places of a kind, the broker's where there is one.
+// take takes one of the slots of a kind, the broker's where there is one.
 func take(ctx context.Context, r broker.Request) (release func(), err error) {
 	if address := os.Getenv(broker.Variable); address != "" {
 		lease, err := broker.Take(ctx, address, r)
@@ -68,7 +68,7 @@ func take(ctx context.Context, r broker.Request) (release func(), err error) {
 // Busy waits until fewer than six other tests keep servers busy, and counts this one
 // until it ends. shares names the servers that the test shares with others; empty means
 // that it has its own. Tests that share what was begun first come first, so that it is
-// done with early and ends. A subtest shares the place of its test, so that none waits
+// done with early and ends. A subtest shares the slot of its test, so that none waits
 // for its own parent.
 func Busy(t testing.TB, shares string) {
 	t.Helper()

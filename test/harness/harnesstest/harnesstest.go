@@ -21,6 +21,17 @@ import (
 	"github.com/argomesh/argomesh/test/tools/toolset"
 )
 
+// Eventually is harness.Eventually for at most so long. The test fails when check does not
+// return nil in time.
+func Eventually(t testing.TB, within time.Duration, what string, check func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	if err := harness.Eventually(ctx, what, check); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // stopTimeout bounds stopping all processes of one test, one after the other. What each of
 // them may take is less.
 const stopTimeout = 5 * time.Minute

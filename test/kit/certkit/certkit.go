@@ -28,25 +28,57 @@ type Pair struct {
 	Key         crypto.Signer
 }
 
-// New makes a certificate that signs itself, with a key on P-256. Of template the zero fields
-// are filled in: a serial number, and an hour around now.
+// Key makes a key on a curve.
+func Key(t testing.TB, curve elliptic.Curve) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(curve, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// New makes a certificate that signs itself, with a key on P-256. What template leaves out of
+// serial number and time is filled in: an hour before now and an hour after.
 func New(t testing.TB, template x509.Certificate) Pair {
 	t.Helper()
-	return issue(t, elliptic.P256(), template, nil)
+	return selfSigned(t, Key(t, elliptic.P256()), template)
 }
 
 // NewRoot makes the root of a trust domain, with a key on a curve.
 func NewRoot(t testing.TB, td spiffeid.TrustDomain, curve elliptic.Curve) Pair {
 	t.Helper()
-	return issue(t, curve, x509.Certificate{
+	return selfSigned(t, Key(t, curve), x509.Certificate{
 		Subject: pkix.Name{CommonName: td.Name()}, URIs: []*url.URL{td.ID().URL()}, IsCA: true, KeyUsage: x509.KeyUsageCertSign,
-	}, nil)
+	})
 }
 
 // Sign makes a certificate that p signs, with a key of its own on P-256, as New does.
 func (p Pair) Sign(t testing.TB, template x509.Certificate) Pair {
 	t.Helper()
-	return issue(t, elliptic.P256(), template, &p)
+	key := Key(t, elliptic.P256())
+	return Pair{Certificate: p.SignKey(t, template, key.Public()), Key: key}
+}
+
+// SignKey makes a certificate of someone's public key that p signs, as Sign does.
+func (p Pair) SignKey(t testing.TB, template x509.Certificate, public crypto.PublicKey) *x509.Certificate {
+	t.Helper()
+	if template.SerialNumber == nil {
+		template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	}
+	if template.NotAfter.IsZero() {
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	}
+	template.BasicConstraintsValid = true
+	der, err := x509.CreateCertificate(rand.Reader, &template, p.Certificate, public, p.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
 }
 
 // SVID makes an X.509-SVID that p signs, for a client and a server.
@@ -78,30 +110,10 @@ func (p Pair) Files(t testing.TB, dir string) (certificate, key string) {
 	return certificate, key
 }
 
-// issue makes one certificate, of a parent that is nil for one that signs itself.
-func issue(t testing.TB, curve elliptic.Curve, template x509.Certificate, parent *Pair) Pair {
+// selfSigned makes a certificate of key that signs itself.
+func selfSigned(t testing.TB, key crypto.Signer, template x509.Certificate) Pair {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(curve, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if template.SerialNumber == nil {
-		template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	}
-	if template.NotAfter.IsZero() {
-		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	}
-	template.BasicConstraintsValid = true
-	if parent == nil {
-		parent = &Pair{Certificate: &template, Key: key}
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &template, parent.Certificate, key.Public(), parent.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return Pair{Certificate: certificate, Key: key}
+	self := Pair{Certificate: &template, Key: key}
+	self.Certificate = self.SignKey(t, template, key.Public())
+	return self
 }

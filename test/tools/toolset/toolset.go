@@ -57,8 +57,8 @@ const (
 	// The file commit in the folder of one names a commit of this repository, from whose
 	// tree it is built.
 	Earlier Group = "earlier"
-	// Nodes are what runs on a node of Kubernetes, which only the test of real pods
-	// needs.
+	// Nodes are what runs on a node of Kubernetes and in a cluster's own pods, which only
+	// the test of real pods needs.
 	Nodes Group = "nodes"
 )
 
@@ -189,6 +189,17 @@ func Tools() []Tool {
 		{Name: "node", Group: Nodes, Programs: []Program{
 			{Name: "kubelet", Package: "k8s.io/kubernetes/cmd/kubelet", Stamp: kubernetesStamp, Module: kubernetesModule},
 			{Name: "kube-proxy", Package: "k8s.io/kubernetes/cmd/kube-proxy", Stamp: kubernetesStamp, Module: kubernetesModule},
+		}, Files: []File{
+			{Module: kubernetesModule, Path: "cluster/addons/dns/coredns/coredns.yaml.base", Name: "addons/coredns.yaml", Mode: 0o644},
+		}},
+		{Name: "coredns", Group: Nodes, Programs: []Program{
+			{Name: "coredns", Package: "github.com/coredns/coredns"},
+		}},
+		{Name: "spire-controller-manager", Group: Nodes, Programs: []Program{
+			{Name: "spire-controller-manager", Package: "github.com/spiffe/spire-controller-manager/cmd"},
+		}},
+		{Name: "spiffe-csi", Group: Nodes, Programs: []Program{
+			{Name: "spiffe-csi-driver", Package: "github.com/spiffe/spiffe-csi/cmd/spiffe-csi-driver"},
 		}},
 		{Name: "helm", Group: Developer, Programs: []Program{
 			{

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -11,9 +12,12 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/chartvalues"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/federation"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/generators"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/registration"
 	"github.com/argomesh/argomesh/fleet/controller"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/mesh/spire"
 )
 
 // next says which ApplicationSets select the cluster, and what a person does next. It is said
@@ -52,7 +56,48 @@ func (c *createCommand) installFile(ctx context.Context, stored *unstructured.Un
 	if err != nil {
 		return fmt.Errorf("agent %q is registered, but: %w", agent.Name, err)
 	}
-	return file.Write(c.std.Out)
+	if err := file.Write(c.std.Out); err != nil {
+		return err
+	}
+	for _, line := range c.federating(ctx, agent) {
+		if _, err := fmt.Fprintln(c.std.Err, cli.CleanText(line)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// federating says what the hub's side does so that the principal trusts an agent of another trust domain, since who has
+// the file has no access to the hub. Where the hub cannot be asked, it says nothing.
+func (c *createCommand) federating(ctx context.Context, agent *v1alpha1.Agent) (lines []string) {
+	principal, err := identity.ParseID(c.ask.principalID)
+	if err != nil || len(agent.Spec.Identity.SPIFFEIDs) == 0 {
+		return nil
+	}
+	of, err := identity.ParseID(agent.Spec.Identity.SPIFFEIDs[0])
+	if err != nil || of.TrustDomain() == principal.TrustDomain() {
+		return nil
+	}
+	objects, err := registration.NewObjects(c.conn)
+	if err != nil {
+		return nil
+	}
+	if note, err := federation.OneSided(ctx, objects, "hub", "spoke", of.TrustDomain()); err == nil && note != "" {
+		lines = append(lines, note)
+	}
+	const label = spire.RegistrationLabel + "=" + chartvalues.PrincipalRegistration
+	there, err := objects.List(ctx, spire.ClusterSPIFFEIDKind, label)
+	if err != nil {
+		return lines
+	}
+	for _, obj := range there {
+		partners, _, _ := unstructured.NestedStringSlice(obj.Object, "spec", "federatesWith")
+		if !slices.Contains(partners, of.TrustDomain().Name()) {
+			lines = append(lines, fmt.Sprintf("ClusterSPIFFEID %s of the principal does not name %s: add it to"+
+				" spec.federatesWith, once the SPIRE of the hub trusts it", obj.GetName(), of.TrustDomain()))
+		}
+	}
+	return lines
 }
 
 // describeSets names the ApplicationSets of the hub that select the cluster of an agent.

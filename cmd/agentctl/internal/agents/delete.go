@@ -158,7 +158,7 @@ func describeCascade(ctx context.Context, h *cli.Hub, agent *v1alpha1.Agent) str
 		cli.Applications(int(agent.Status.Counts.Applications)))
 	var its []*unstructured.Unstructured
 	err := cli.EachOf(ctx, h.Applications, func(app *unstructured.Unstructured) error {
-		if goesTo(app, agent.Name) {
+		if destinedFor(app, agent.Name) {
 			its = append(its, app)
 		}
 		return nil

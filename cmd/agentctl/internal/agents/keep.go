@@ -78,7 +78,7 @@ func (c *keepCommand) run(ctx context.Context, name, application string) error {
 	if agent.Spec.Mode != v1alpha1.ModeManaged {
 		return fmt.Errorf("%s: it is for mode managed: what the hub shows of an autonomous agent goes without workloads in every case", doing)
 	}
-	going, err := goingOf(ctx, h, agent.Name, application)
+	going, err := deletingOf(ctx, h, agent.Name, application)
 	if err != nil {
 		return cli.ExplainAPI(err, doing, "hub", h.Host)
 	}
@@ -97,7 +97,7 @@ func (c *keepCommand) run(ctx context.Context, name, application string) error {
 		return cli.ExplainAPI(err, doing, "hub", h.Host)
 	}
 	if c.wait {
-		if err := waitLetGo(ctx, h, going, c.timeout); err != nil {
+		if err := waitDeleted(ctx, h, going, c.timeout); err != nil {
 			if errors.Is(err, context.DeadlineExceeded) {
 				return fmt.Errorf("%s: they are not gone after %s; they go when the agent is connected and has released its copies",
 					doing, c.timeout)
@@ -130,14 +130,14 @@ func (c *keepCommand) agreed(going []*unstructured.Unstructured, agent string) (
 	return ok, err
 }
 
-// goingOf returns the Applications of an agent that are being deleted with their workloads:
+// deletingOf returns the Applications of an agent that are being deleted with their workloads:
 // all, or the one of that name, or of that namespace and name. That an Application is in
 // no namespace of the agent's only the principal knows; there the annotation says nothing.
-func goingOf(ctx context.Context, h *cli.Hub, agent, application string) ([]*unstructured.Unstructured, error) {
+func deletingOf(ctx context.Context, h *cli.Hub, agent, application string) ([]*unstructured.Unstructured, error) {
 	var going []*unstructured.Unstructured
 	err := cli.EachOf(ctx, h.Applications, func(obj *unstructured.Unstructured) error {
 		named := application == "" || application == obj.GetName() || application == obj.GetNamespace()+"/"+obj.GetName()
-		if named && goesWithWorkloads(obj) && goesTo(obj, agent) {
+		if named && goesWithWorkloads(obj) && destinedFor(obj, agent) {
 			going = append(going, obj)
 		}
 		return nil
@@ -149,16 +149,16 @@ func goesWithWorkloads(app *unstructured.Unstructured) bool {
 	return app.GetDeletionTimestamp() != nil && slices.ContainsFunc(app.GetFinalizers(), ownership.TakesWorkloads)
 }
 
-// goesTo reports whether the destination of an Application is the agent: by its name, or
+// destinedFor reports whether the destination of an Application is the agent: by its name, or
 // by the server of its cluster Secret, which ends with it.
-func goesTo(app *unstructured.Unstructured, agent string) bool {
+func destinedFor(app *unstructured.Unstructured, agent string) bool {
 	name, _, _ := unstructured.NestedString(app.Object, "spec", "destination", "name")
 	server, _, _ := unstructured.NestedString(app.Object, "spec", "destination", "server")
 	return name == agent || name == "" && strings.HasSuffix(strings.TrimRight(server, "/"), "/agents/"+agent)
 }
 
-// waitLetGo waits until Applications are gone. A timeout of 0 means without limit.
-func waitLetGo(ctx context.Context, h *cli.Hub, going []*unstructured.Unstructured, timeout time.Duration) error {
+// waitDeleted waits until Applications are gone. A timeout of 0 means without limit.
+func waitDeleted(ctx context.Context, h *cli.Hub, going []*unstructured.Unstructured, timeout time.Duration) error {
 	ctx, cancel := watchtools.ContextWithOptionalTimeout(ctx, timeout)
 	defer cancel()
 	lw := &cache.ListWatch{

@@ -99,7 +99,7 @@ func (c agentChange) relabelPerils(name identity.AgentName, sets []*unstructured
 func perilsOf(ctx context.Context, h *cli.Hub, c agentChange) []string {
 	out := c.perils()
 	if gained := c.gains(); (c.letsIn() || len(gained) > 0) && c.after.Spec.Mode == v1alpha1.ModeManaged {
-		going, err := goingOf(ctx, h, c.after.Name, "")
+		going, err := deletingOf(ctx, h, c.after.Name, "")
 		fresh := slices.DeleteFunc(slices.Clone(going),
 			func(app *unstructured.Unstructured) bool { return !slices.Contains(gained, app.GetNamespace()) })
 		switch {
@@ -132,13 +132,13 @@ func agreesTo(ctx context.Context, h *cli.Hub, std cli.Streams, yes bool, c agen
 	if len(perils) == 0 {
 		return true, nil
 	}
-	if err := tellPerils(std.Err, perils); err != nil {
+	if err := printPerils(std.Err, perils); err != nil {
 		return false, err
 	}
 	return cli.Consent(std, yes, fmt.Sprintf("Change agent %q all the same?", c.after.Name))
 }
 
-func tellPerils(w io.Writer, perils []string) error {
+func printPerils(w io.Writer, perils []string) error {
 	if _, err := fmt.Fprintln(w, "This may delete workloads:"); err != nil {
 		return err
 	}

@@ -211,7 +211,7 @@ func (r rewriteRules) plan(obj *unstructured.Unstructured) (*rewrite, error) {
 		Key: stream.ResourceKey{Kind: stream.Application, Namespace: obj.GetNamespace(), Name: obj.GetName()}, Raw: raw,
 	}, r.agent)
 	// The hub's own cluster has Applications that are no one's.
-	if !is || aliased.Alias == mapping.AliasHub && !aliased.Told &&
+	if !is || aliased.Alias == mapping.AliasHub && !aliased.Reported &&
 		!slices.ContainsFunc(r.namespaces, func(m v1alpha1.MappedNamespace) bool { return m.Hub == obj.GetNamespace() }) {
 		return nil, nil
 	}
@@ -221,7 +221,7 @@ func (r rewriteRules) plan(obj *unstructured.Unstructured) (*rewrite, error) {
 		out.left = fmt.Sprintf("ApplicationSet %s makes it: change its template", aliased.Set)
 	case obj.GetDeletionTimestamp() != nil:
 		out.left = "it is being deleted"
-	case !aliased.Told:
+	case !aliased.Reported:
 		out.left = "the principal does not say that it is the agent's (condition ArgomeshError)"
 	case aliased.Alias == mapping.AliasHub && !r.noController:
 		out.left = "it is the hub's own cluster: say --hub-has-no-controller if nothing on the hub deploys there"

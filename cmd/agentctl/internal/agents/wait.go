@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,9 +51,10 @@ func waitReady(ctx context.Context, h *cli.Hub, obj *unstructured.Unstructured,
 	return nil, h.Explain(err, doing)
 }
 
-// WaitConnected waits until the hub shows the agent connected.
-func WaitConnected(ctx context.Context, h *cli.Hub, name string, timeout time.Duration) error {
-	why := "it has not connected yet"
+// WaitConnected waits until the hub shows the agent connected and, unless release is empty, running that
+// release.
+func WaitConnected(ctx context.Context, h *cli.Hub, name, release string, timeout time.Duration) error {
+	doing, why := "not connected", "it has not connected yet"
 	err := watchAgent(ctx, h, name, timeout, func(seen *unstructured.Unstructured) (bool, error) {
 		if seen == nil {
 			return false, errGone
@@ -62,12 +64,20 @@ func WaitConnected(ctx context.Context, h *cli.Hub, name string, timeout time.Du
 			return false, err
 		}
 		c := meta.FindStatusCondition(agent.Status.Conditions, v1alpha1.ConditionConnected)
-		if c != nil && c.Status != metav1.ConditionTrue && c.Message != "" {
-			why = c.Message + cli.SeeReason(c.Reason)
+		if c == nil || c.Status != metav1.ConditionTrue {
+			doing = "not connected"
+			if c != nil && c.Message != "" {
+				why = c.Message + cli.SeeReason(c.Reason)
+			}
+			return false, nil
 		}
-		return c != nil && c.Status == metav1.ConditionTrue, nil
+		runs := agent.Status.Versions.Agent
+		doing = fmt.Sprintf("runs %s, not %s", cmp.Or(runs, "an unknown release"), release)
+		why = `look whether its values name an image by tag or digest ("helm get values argomesh-agent"), ` +
+			"and give the new one by --set"
+		return release == "" || runs == release, nil
 	})
-	doing := fmt.Sprintf("agent %q is installed, but not connected", name)
+	doing = fmt.Sprintf("agent %q is installed, but %s", name, doing)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s after %s: %s", doing, timeout, why)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 )
 
-// watchAgain is how long after an error a hub that was there is asked again.
-const watchAgain = time.Second
+// watchRetry is how long after an error a hub that was there is asked again.
+const watchRetry = time.Second
 
 // agentWatch prints the line of each Agent that is not as it was printed last.
 type agentWatch struct {
@@ -50,7 +50,7 @@ func (w *agentWatch) Run(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-time.After(watchAgain):
+			case <-time.After(watchRetry):
 			}
 			if from, err = w.list(ctx); err == nil {
 				break
@@ -90,7 +90,7 @@ func (w *agentWatch) list(ctx context.Context) (resourceVersion string, err erro
 	}
 	for key := range w.shown {
 		if !there[key] {
-			if err := w.gone(key); err != nil {
+			if err := w.printGone(key); err != nil {
 				return "", err
 			}
 		}
@@ -126,7 +126,7 @@ func (w *agentWatch) follow(ctx context.Context, from string) error {
 			if err != nil {
 				return err
 			}
-			if err := w.gone(key.String()); err != nil {
+			if err := w.printGone(key.String()); err != nil {
 				return err
 			}
 		}
@@ -174,8 +174,8 @@ func (w *agentWatch) textOf(row metav1.TableRow) string {
 	return text
 }
 
-// gone says that an Agent is no longer there.
-func (w *agentWatch) gone(key string) error {
+// printGone says that an Agent is no longer there.
+func (w *agentWatch) printGone(key string) error {
 	if _, was := w.shown[key]; !was {
 		return nil
 	}

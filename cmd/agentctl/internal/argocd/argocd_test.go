@@ -1,6 +1,8 @@
 package argocd
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -93,12 +95,33 @@ func TestStateHasTheControllersRedis(t *testing.T) {
 		t.Errorf("got %+v", s.Redis)
 	}
 	// Without one it is what argocd-server had before.
-	d := changed(server("--redis=own:1"), UseRedis(server("--redis=own:1"), "argomesh-principal:6379"))
+	d := changed(server("--redis=own:1"), Use(server("--redis=own:1"), RedisAt("argomesh-principal:6379"), AnyNamespace()))
 	if s := stateOf([]appsv1.Deployment{*d}, nil, nil); s.Redis.Address != "own:1" {
 		t.Errorf("got %+v", s.Redis)
 	}
 	if s := stateOf(nil, nil, nil); s.Redis != nil || s.HubValues() != nil {
 		t.Errorf("without Argo CD: %+v", s)
+	}
+}
+
+// What may not be read is as if it were not there, and is told from what is not there.
+func TestObserveSaysWhatItMayNotRead(t *testing.T) {
+	t.Parallel()
+	for resource, of := range map[string]func(Unread) error{
+		"deployments": func(u Unread) error { return u.Programs }, "statefulsets": func(u Unread) error { return u.Programs },
+		"configmaps": func(u Unread) error { return errors.Join(u.Params, u.Settings) },
+	} {
+		client := fake.NewClientset()
+		if s, err := Observe(t.Context(), client, "argocd"); err != nil || s.Unread != (Unread{}) {
+			t.Errorf("of nothing it says %+v, %v", s.Unread, err)
+		}
+		client.PrependReactor("*", resource, func(k8stesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
+		})
+		s, err := Observe(t.Context(), client, "argocd")
+		if err != nil || of(s.Unread) == nil {
+			t.Errorf("without the right to read %s: %+v, %v", resource, s.Unread, err)
+		}
 	}
 }
 
@@ -110,49 +133,89 @@ func changed(d *appsv1.Deployment, c Change) *appsv1.Deployment {
 	}
 	pod := &d.Spec.Template.Spec
 	pod.Containers[Container(*pod)].Args = c.Args
-	if c.Before == nil {
-		delete(d.Annotations, RedisBefore)
-	} else {
-		metav1.SetMetaDataAnnotation(&d.ObjectMeta, RedisBefore, *c.Before)
+	for name, value := range c.Annotations {
+		if value == nil {
+			delete(d.Annotations, name)
+		} else {
+			metav1.SetMetaDataAnnotation(&d.ObjectMeta, name, *value)
+		}
 	}
 	return d
 }
 
 func TestUseAndRestore(t *testing.T) {
 	t.Parallel()
-	const ours = "argomesh-principal:6379"
+	ours := []Flag{RedisAt("argomesh-principal:6379"), AnyNamespace()}
 	for name, args := range map[string][]string{
 		"no flag":          nil,
-		"one word":         {"--loglevel=debug", "--redis=own:1"},
-		"two words":        {"--redis", "own:1", "--insecure"},
+		"one word":         {"--loglevel=debug", "--redis=own:1", "--application-namespaces=team-*"},
+		"two words":        {"--redis", "own:1", "--application-namespaces", "a,b", "--insecure"},
 		"other flags stay": {"--redis-compress=none", "--insecure"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			before := server(args...)
-			with := changed(before, UseRedis(before, ours))
-			if got := flag(argsOf(with), "redis"); got != ours || !Uses(with, ours) {
-				t.Errorf("its Redis is %s", got)
-			}
-			if again := UseRedis(with, ours); again.Args != nil {
+			with := changed(before, Use(before, ours...))
+			if again := Use(with, ours...); again.Args != nil {
 				t.Errorf("a second time changes %q", again.Args)
 			}
-			after := changed(with, Restore(with, ours))
-			if got, want := flag(argsOf(after), "redis"), flag(argsOf(before), "redis"); got != want || after.Annotations[RedisBefore] != "" {
-				t.Errorf("it has %q again, want %q: %v", got, want, after.Annotations)
+			after := changed(with, Restore(with, ours...))
+			rest := [2][]string{argsOf(before), argsOf(after)}
+			for _, f := range ours {
+				if !Has(with, f) {
+					t.Errorf("--%s is %s", f.Name, flag(argsOf(with), f.Name))
+				}
+				if got, want := flag(argsOf(after), f.Name), flag(argsOf(before), f.Name); got != want {
+					t.Errorf("--%s is %q again, want %q", f.Name, got, want)
+				}
+				rest = [2][]string{without(rest[0], f.Name), without(rest[1], f.Name)}
 			}
-			if diff := cmp.Diff(withoutRedis(argsOf(before)), withoutRedis(argsOf(after))); diff != "" {
+			if len(after.Annotations) > 0 {
+				t.Errorf("annotations stay: %v", after.Annotations)
+			}
+			if diff := cmp.Diff(rest[0], rest[1]); diff != "" {
 				t.Errorf("other arguments (-before +after):\n%s", diff)
 			}
 		})
 	}
-	set := changed(server(), UseRedis(server(), ours))
-	set.Spec.Template.Spec.Containers[1].Args = []string{"/usr/local/bin/argocd-server", "--redis=other:1"}
-	if c := Restore(set, ours); c.Args != nil {
-		t.Errorf("what someone has set since becomes %q", c.Args)
+	redis := ours[0]
+	set := changed(server(), Use(server(), ours...))
+	set.Spec.Template.Spec.Containers[1].Args = []string{"/usr/local/bin/argocd-server", "--redis=other:1", "--application-namespaces=*"}
+	if got, want := Restore(set, ours...).Args, []string{"/usr/local/bin/argocd-server", "--redis=other:1"}; !slices.Equal(got, want) {
+		t.Errorf("where someone has set one since the arguments become %q, want %q", got, want)
 	}
-	if c := Restore(server("--redis="+ours), ours); c.Args != nil {
+	if c := Restore(server("--redis="+redis.Value), redis); c.Args != nil {
 		t.Errorf("what was set by hand becomes %q", c.Args)
+	}
+}
+
+// Of which namespaces argocd-server takes Applications its flag says, before a variable and what that is of.
+func TestNamespaces(t *testing.T) {
+	t.Parallel()
+	params := map[string]string{"application.namespaces": "team-*"}
+	from := server()
+	c := &from.Spec.Template.Spec.Containers[1]
+	c.Env = append(c.Env, corev1.EnvVar{Name: "ARGOCD_APPLICATION_NAMESPACES", ValueFrom: &corev1.EnvVarSource{
+		ConfigMapKeyRef: &corev1.ConfigMapKeySelector{Key: "application.namespaces"},
+	}})
+	with := changed(from, Use(from, AnyNamespace()))
+	for name, tc := range map[string]struct {
+		d         *appsv1.Deployment
+		params    map[string]string
+		want, own string
+	}{
+		"neither":      {server(), nil, "", ""},
+		"settings":     {from, params, "team-*", "team-*"},
+		"no settings":  {from, nil, "", ""},
+		"a flag":       {server("--application-namespaces=a"), params, "a", "a"},
+		"ours":         {changed(server(), Use(server(), AnyNamespace())), nil, "*", ""},
+		"ours before":  {with, params, "*", "team-*"},
+		"by hand, all": {server("--application-namespaces=*"), nil, "*", "*"},
+	} {
+		s := stateOf([]appsv1.Deployment{*tc.d}, nil, tc.params)
+		if s.Namespaces != tc.want || s.OwnNamespaces != tc.own {
+			t.Errorf("%s: it has %q, and %q of its own; want %q and %q", name, s.Namespaces, s.OwnNamespaces, tc.want, tc.own)
+		}
 	}
 }
 
@@ -228,7 +291,7 @@ func TestApplyDecidesAgain(t *testing.T) {
 		}
 		return false, nil, nil
 	})
-	use := func(d *appsv1.Deployment) Change { return UseRedis(d, "ours:1") }
+	use := func(d *appsv1.Deployment) Change { return Use(d, RedisAt("ours:1")) }
 	if err := Apply(t.Context(), client, read, use, false); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +303,7 @@ func TestApplyDecidesAgain(t *testing.T) {
 	if diff := cmp.Diff(want, argsOf(got)); diff != "" || tries != 2 {
 		t.Errorf("after %d tries (-want +got):\n%s", tries, diff)
 	}
-	if before, is := got.Annotations[RedisBefore]; !is || before != "" {
+	if before, is := got.Annotations[RedisAt("").Before]; !is || before != "" {
 		t.Errorf("its annotations are %v", got.Annotations)
 	}
 }

@@ -7,10 +7,13 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 )
 
 // The components of Argo CD, as label app.kubernetes.io/component of its manifests, of its Helm
@@ -28,6 +31,9 @@ const defaultRedis = "argocd-redis:6379"
 type State struct {
 	// Server is argocd-server; nil where there is none, as on most spokes.
 	Server *appsv1.Deployment
+	// Namespaces are patterns of the namespaces beside its own of which argocd-server takes Applications, and
+	// OwnNamespaces those that it has without our flag.
+	Namespaces, OwnNamespaces string
 	// Controller says that there is an application controller.
 	Controller bool
 	// Redis is what its programs use; nil where none of them is there, or not as a Deployment or
@@ -35,6 +41,17 @@ type State struct {
 	Redis *Redis
 	// Version is the tag of the image of the controller, else of the server; empty when none has one.
 	Version string
+	// Terminal says that it offers terminals.
+	Terminal bool
+	// Unread is what may not be read, and is as if it were not there.
+	Unread Unread
+}
+
+// Unread says why parts of Argo CD are not known; nil for those that are.
+type Unread struct {
+	// Programs are its Deployments and StatefulSets, Params the ConfigMap with their settings, and Settings that with
+	// those of Argo CD itself.
+	Programs, Params, Settings error
 }
 
 // Redis is how the programs of Argo CD reach their Redis.
@@ -50,26 +67,38 @@ type Redis struct {
 }
 
 // Observe reads what there is of Argo CD in a namespace. What may not be read is as if it were
-// not there.
+// not there, and Unread says so.
 func Observe(ctx context.Context, client kubernetes.Interface, namespace string) (State, error) {
-	var s State
+	var unread Unread
 	opts := metav1.ListOptions{LabelSelector: componentLabel + " in (" + serverComponent + "," + controllerComponent + ")"}
 	deployments, err := client.AppsV1().Deployments(namespace).List(ctx, opts)
-	if err != nil && !apierrors.IsForbidden(err) {
-		return s, err
+	if err := unlessForbidden(err, &unread.Programs); err != nil {
+		return State{}, err
 	}
 	sets, err := client.AppsV1().StatefulSets(namespace).List(ctx, opts)
-	if err != nil && !apierrors.IsForbidden(err) {
-		return s, err
+	if err := unlessForbidden(err, &unread.Programs); err != nil {
+		return State{}, err
 	}
-	params, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, "argocd-cmd-params-cm", metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		params, err = &corev1.ConfigMap{}, nil
+	params, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, paramsMap, metav1.GetOptions{})
+	if err := unlessForbidden(err, &unread.Params); err != nil && !apierrors.IsNotFound(err) {
+		return State{}, err
 	}
-	if err != nil {
-		return s, err
+	settings, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, settingsMap, metav1.GetOptions{})
+	if err := unlessForbidden(err, &unread.Settings); err != nil && !apierrors.IsNotFound(err) {
+		return State{}, err
 	}
-	return stateOf(deployments.Items, sets.Items, params.Data), nil
+	s := stateOf(deployments.Items, sets.Items, params.Data)
+	s.Terminal, s.Unread = settings.Data[terminalKey] == terminalOn, unread
+	return s, nil
+}
+
+// unlessForbidden returns err, unless the API server refused to say: then it is kept in why.
+func unlessForbidden(err error, why *error) error {
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	*why = cmp.Or(*why, err)
+	return nil
 }
 
 // stateOf is Observe on what was read.
@@ -92,7 +121,9 @@ func stateOf(deployments []appsv1.Deployment, sets []appsv1.StatefulSet, params 
 		}
 	}
 	if s.Server != nil {
-		pods = append(pods, ownOf(s.Server))
+		own := ownOf(s.Server)
+		s.Namespaces, s.OwnNamespaces = namespacesOf(s.Server.Spec.Template.Spec, params), namespacesOf(own, params)
+		pods = append(pods, own)
 	}
 	if len(pods) > 0 {
 		of := &pods[0].Containers[Container(pods[0])]
@@ -122,7 +153,7 @@ func tagOf(image string) string {
 // ownOf returns the pods of argocd-server as they were before we changed them.
 func ownOf(d *appsv1.Deployment) corev1.PodSpec {
 	pod := *d.Spec.Template.Spec.DeepCopy()
-	if before := Restore(d, flag(argsOf(d), "redis")); before.Args != nil {
+	if before := Restore(d, RedisAt(flag(argsOf(d), "redis")), AnyNamespace()); before.Args != nil {
 		pod.Containers[Container(pod)].Args = before.Args
 	}
 	return pod
@@ -140,16 +171,7 @@ func Container(pod corev1.PodSpec) int {
 // has it.
 func redisOf(c *corev1.Container, params map[string]string) *Redis {
 	args := slices.Concat(c.Command, c.Args)
-	env := func(name string) string {
-		i := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name })
-		switch {
-		case i < 0:
-			return ""
-		case c.Env[i].ValueFrom != nil && c.Env[i].ValueFrom.ConfigMapKeyRef != nil:
-			return params[c.Env[i].ValueFrom.ConfigMapKeyRef.Key]
-		}
-		return c.Env[i].Value
-	}
+	env := func(name string) string { return variable(c, name, params) }
 	r := &Redis{Address: cmp.Or(flag(args, "redis"), env("REDIS_SERVER"), defaultRedis)}
 	r.Compression = cmp.Or(flag(args, "redis-compress"), env("REDIS_COMPRESSION"), "gzip")
 	for _, e := range c.Env {
@@ -170,6 +192,25 @@ func redisOf(c *corev1.Container, params map[string]string) *Redis {
 	return r
 }
 
+// namespacesOf are the patterns of namespaces by which argocd-server takes Applications.
+func namespacesOf(pod corev1.PodSpec, params map[string]string) string {
+	c := &pod.Containers[Container(pod)]
+	return cmp.Or(flag(slices.Concat(c.Command, c.Args), namespacesFlag),
+		variable(c, "ARGOCD_APPLICATION_NAMESPACES", params))
+}
+
+// variable returns the value of a variable of a container; "" for none.
+func variable(c *corev1.Container, name string, params map[string]string) string {
+	i := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name })
+	switch {
+	case i < 0:
+		return ""
+	case c.Env[i].ValueFrom != nil && c.Env[i].ValueFrom.ConfigMapKeyRef != nil:
+		return params[c.Env[i].ValueFrom.ConfigMapKeyRef.Key]
+	}
+	return c.Env[i].Value
+}
+
 // flag returns the value of a flag, in either of its forms; "" when it is not there. The last
 // one counts.
 func flag(args []string, name string) (value string) {
@@ -188,4 +229,26 @@ func has(args []string, name string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool {
 		return arg == "--"+name || strings.HasPrefix(arg, "--"+name+"=")
 	})
+}
+
+// MayListAll reports whether argocd-server may list Applications of all namespaces: without, it does not start
+// with the flag to take them. Who may not ask that has it as if it may not.
+func MayListAll(ctx context.Context, client kubernetes.Interface, server *appsv1.Deployment) (bool, error) {
+	account := cmp.Or(server.Spec.Template.Spec.ServiceAccountName, "default")
+	answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:   "system:serviceaccount:" + server.Namespace + ":" + account,
+			Groups: []string{"system:authenticated", "system:serviceaccounts", "system:serviceaccounts:" + server.Namespace},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: "list", Group: cli.ApplicationResource.Group, Resource: cli.ApplicationResource.Resource,
+			},
+		},
+	}, metav1.CreateOptions{})
+	if apierrors.IsForbidden(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return answer.Status.Allowed, nil
 }

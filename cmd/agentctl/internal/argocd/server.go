@@ -14,42 +14,82 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// RedisBefore is the annotation of argocd-server's Deployment in which its own flag --redis is
-// kept while it has ours: the value of the flag, or nothing when it had none.
-const RedisBefore = "argomesh.io/redis-before"
+// Flag is one of argocd-server that it has from us.
+type Flag struct {
+	// Name is without its dashes, and Value the one that we give it.
+	Name, Value string
+	// Before is the annotation of the Deployment in which its own value is kept while it has ours: empty text when
+	// it had none.
+	Before string
+}
 
-// Change is what becomes of the arguments of argocd-server.
+// RedisAt is the flag by which argocd-server uses the Redis at an address.
+func RedisAt(address string) Flag { return Flag{"redis", address, "argomesh.io/redis-before"} }
+
+// AnyNamespace is the flag by which argocd-server takes Applications of all namespaces.
+func AnyNamespace() Flag {
+	return Flag{namespacesFlag, "*", "argomesh.io/" + namespacesFlag + "-before"}
+}
+
+const namespacesFlag = "application-namespaces"
+
+// Change is what becomes of argocd-server.
 type Change struct {
-	// Args are the new ones; nil when nothing changes.
+	// Args are its new arguments; nil when nothing changes.
 	Args []string
-	// Before is the value of RedisBefore; nil takes the annotation away.
-	Before *string
+	// Annotations are those of the Deployment that change; nil takes one away.
+	Annotations map[string]*string
 }
 
-// UseRedis returns the change with which argocd-server uses the Redis at an address. Its other
-// arguments stay.
-func UseRedis(d *appsv1.Deployment, address string) Change {
+// Use returns the change with which argocd-server has our flags. Its other arguments stay.
+func Use(d *appsv1.Deployment, flags ...Flag) Change {
+	var c Change
 	args := argsOf(d)
-	if flag(args, "redis") == address {
-		return Change{}
+	for _, f := range flags {
+		before := flag(args, f.Name)
+		if before == f.Value {
+			continue
+		}
+		args = append(without(args, f.Name), f.text())
+		c.set(args, f.Before, &before)
 	}
-	before := flag(args, "redis")
-	return Change{Args: append(withoutRedis(args), "--redis="+address), Before: &before}
+	return c
 }
 
-// Restore returns the change that takes our Redis out again, where argocd-server still has it;
-// what someone has set since stays.
-func Restore(d *appsv1.Deployment, address string) Change {
+// Restore returns the change that takes our flags out again, where argocd-server still has them; what someone has
+// set since stays.
+func Restore(d *appsv1.Deployment, flags ...Flag) Change {
+	var c Change
 	args := argsOf(d)
-	before, ours := d.Annotations[RedisBefore]
-	if !ours || flag(args, "redis") != address {
-		return Change{}
+	for _, f := range flags {
+		before, ours := d.Annotations[f.Before]
+		if !ours || flag(args, f.Name) != f.Value {
+			continue
+		}
+		args = without(args, f.Name)
+		if before != "" {
+			args = append(args, "--"+f.Name+"="+before)
+		}
+		c.set(args, f.Before, nil)
 	}
-	args = withoutRedis(args)
-	if before != "" {
-		args = append(args, "--redis="+before)
+	return c
+}
+
+func (f Flag) text() string { return "--" + f.Name + "=" + f.Value }
+
+// Texts are flags as arguments.
+func Texts(flags []Flag) (out []string) {
+	for _, f := range flags {
+		out = append(out, f.text())
 	}
-	return Change{Args: args}
+	return out
+}
+
+func (c *Change) set(args []string, annotation string, value *string) {
+	if c.Annotations == nil {
+		c.Annotations = map[string]*string{}
+	}
+	c.Args, c.Annotations[annotation] = args, value
 }
 
 func argsOf(d *appsv1.Deployment) []string {
@@ -57,14 +97,13 @@ func argsOf(d *appsv1.Deployment) []string {
 	return pod.Containers[Container(pod)].Args
 }
 
-// withoutRedis returns the arguments without the flag --redis and its value, in a slice of their
-// own.
-func withoutRedis(args []string) []string {
+// without returns the arguments without a flag and its value, in a slice of their own.
+func without(args []string, name string) []string {
 	out := []string{}
 	for i := 0; i < len(args); i++ {
 		switch {
-		case strings.HasPrefix(args[i], "--redis="):
-		case args[i] == "--redis" && i+1 < len(args):
+		case strings.HasPrefix(args[i], "--"+name+"="):
+		case args[i] == "--"+name && i+1 < len(args):
 			i++
 		default:
 			out = append(out, args[i])
@@ -73,8 +112,8 @@ func withoutRedis(args []string) []string {
 	return out
 }
 
-// Uses reports whether argocd-server has the Redis at an address by its flag.
-func Uses(d *appsv1.Deployment, address string) bool { return flag(argsOf(d), "redis") == address }
+// Has reports whether argocd-server has a flag as ours is.
+func Has(d *appsv1.Deployment, f Flag) bool { return flag(argsOf(d), f.Name) == f.Value }
 
 // Apply carries out what decide says of a Deployment; in a dry run the API server checks it and stores
 // nothing. When the Deployment has changed since it was read, it is read and decided on again.
@@ -97,14 +136,10 @@ func (c Change) patch(ctx context.Context, client kubernetes.Interface, d *appsv
 		return nil
 	}
 	pod := d.Spec.Template.Spec
-	var before any // null takes it away
-	if c.Before != nil {
-		before = *c.Before
-	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{
 			"resourceVersion": d.ResourceVersion, // of another one it is a conflict
-			"annotations":     map[string]any{RedisBefore: before},
+			"annotations":     c.Annotations,
 		},
 		"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{
 			map[string]any{"name": pod.Containers[Container(pod)].Name, "args": c.Args},

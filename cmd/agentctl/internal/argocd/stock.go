@@ -66,7 +66,7 @@ const (
 
 // StockObjects returns Argo CD for a role in a namespace, out of its own manifests. On the hub it serves
 // Applications of all namespaces, and leaves the arguments of argocd-server to who sets them, so that
-// [UseRedis] changes nothing of the release.
+// [Use] changes nothing of the release.
 func StockObjects(set manifests.Set, role Role, namespace string) ([]*unstructured.Unstructured, error) {
 	files := []string{installFile}
 	for name := range set.Files {
@@ -88,7 +88,7 @@ func StockObjects(set manifests.Set, role Role, namespace string) ([]*unstructur
 		}
 	}
 	for _, o := range out {
-		if err := settle(o, role, namespace); err != nil {
+		if err := adapt(o, role, namespace); err != nil {
 			return nil, fmt.Errorf("manifests of Argo CD %s: %s %s: %w", set.Version, o.GetKind(), o.GetName(), err)
 		}
 	}
@@ -98,8 +98,8 @@ func StockObjects(set manifests.Set, role Role, namespace string) ([]*unstructur
 // isOf reports whether a name is that of a part, or begins with it.
 func isOf(name, part string) bool { return name == part || strings.HasPrefix(name, part+"-") }
 
-// settle fits an object to its role and namespace.
-func settle(o *unstructured.Unstructured, role Role, namespace string) error {
+// adapt fits an object to its role and namespace.
+func adapt(o *unstructured.Unstructured, role Role, namespace string) error {
 	switch {
 	case strings.HasSuffix(o.GetKind(), "RoleBinding"):
 		subjects, _, err := unstructured.NestedSlice(o.Object, "subjects")

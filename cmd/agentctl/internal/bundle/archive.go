@@ -49,7 +49,7 @@ func (a *archive) last(name string, content []byte) error { return a.write(name,
 
 func (a *archive) write(name string, content []byte, most int64) error {
 	if !fs.ValidPath(name) { // it would lead out of where the archive is opened
-		return fmt.Errorf("%q is no name of a file", name)
+		return fmt.Errorf("a file of the bundle would be called %q, which leads out of it: report this as a bug", name)
 	}
 	content = a.redactor.Redact(content)
 	if cut := len(content) - maxFile; cut > 0 {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/charts"
@@ -50,11 +49,7 @@ func NewCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 }
 
 func (c *bundleCommand) run(ctx context.Context) error {
-	config, err := c.conn.Config()
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	config, client, err := c.conn.Client()
 	if err != nil {
 		return err
 	}

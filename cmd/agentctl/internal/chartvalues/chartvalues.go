@@ -29,7 +29,7 @@ func AddPrincipalFlags(cmd *cobra.Command, address, id *string) {
 
 // CheckPrincipal refuses what is no address or no SPIFFE ID; empty ones are not known.
 func CheckPrincipal(address, id string) error {
-	if host, port, err := net.SplitHostPort(address); address != "" && (err != nil || host == "" || port == "") {
+	if address != "" && !isAddress(address) {
 		return fmt.Errorf("--principal %q: host:port is expected", address)
 	}
 	if id == "" {
@@ -39,6 +39,23 @@ func CheckPrincipal(address, id string) error {
 		return fmt.Errorf("--principal-id: %w", err)
 	}
 	return nil
+}
+
+func isAddress(text string) bool {
+	host, port, err := net.SplitHostPort(text)
+	return err == nil && host != "" && port != ""
+}
+
+// addressAnnotation is that of the principal's Service which says where agents reach it, in place of its load balancer.
+const addressAnnotation = "argomesh.io/address"
+
+// OfAddress returns the values of the chart argomesh-principal by which [FindPrincipal] finds an address of it.
+func OfAddress(address string) (map[string]any, error) {
+	if !isAddress(address) {
+		return nil, fmt.Errorf("--address %q: host:port is expected, such as argomesh.hub.example:443", address)
+	}
+	annotations := map[string]any{addressAnnotation: address}
+	return map[string]any{"service": map[string]any{"annotations": annotations}}, nil
 }
 
 // OfAgent returns the values of the chart argomesh-agent for a registered agent, and for a

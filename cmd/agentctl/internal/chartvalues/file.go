@@ -145,7 +145,8 @@ func (f File) AccessWords() (words []string, err error) {
 	}
 	access, is := config["access"].(map[string]any)
 	if !is {
-		return nil, errors.New("values.config.access is no object")
+		return nil, errors.New("values.config.access is not an object: write the file again with" +
+			" \"agentctl agent create NAME -o install\"")
 	}
 	left := len(access)
 	for _, s := range accesswords.All() {
@@ -160,7 +161,7 @@ func (f File) AccessWords() (words []string, err error) {
 	return words, nil
 }
 
-// checkNamespaces refuses what is no list of namespaces.
+// checkNamespaces refuses what is not a list of namespaces.
 func checkNamespaces(mapping any) error {
 	if mapping == nil {
 		return nil
@@ -177,7 +178,8 @@ func checkNamespaces(mapping any) error {
 		}
 	}
 	if !is {
-		return errors.New("values.config.mapping.namespaces is no list of namespaces")
+		return errors.New("values.config.mapping.namespaces is not a list of namespaces: write the file again with" +
+			" \"agentctl agent create NAME -o install\"")
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
@@ -21,14 +22,14 @@ import (
 const PrincipalRegistration = "principal"
 
 // FindPrincipal fills in what is empty of where agents reach the principal of a hub, and of its
-// SPIFFE ID: its load balancer, and what `agentctl hub install` registered. What is not known stays
-// empty.
+// SPIFFE ID: what `agentctl hub install` was told and has registered, else its load balancer. What is
+// not known stays empty.
 func FindPrincipal(ctx context.Context, hub *cli.Connection, namespace string, address, id *string) {
 	if *id == "" {
 		*id = registeredPrincipal(ctx, hub)
 	}
 	if *address == "" {
-		*address = loadBalancer(ctx, hub, namespace)
+		*address = addressOf(ctx, hub, namespace)
 	}
 }
 
@@ -53,25 +54,35 @@ func registeredPrincipal(ctx context.Context, hub *cli.Connection) string {
 	return text
 }
 
-// loadBalancer returns the address by which agents reach the principal of a hub, if its Service has
-// one that others can reach; "" if not.
-func loadBalancer(ctx context.Context, hub *cli.Connection, namespace string) string {
-	config, err := hub.Config()
+// addressOf returns the address by which agents reach the principal of a hub, if its Service says one, or has one that
+// others can reach; "" if not.
+func addressOf(ctx context.Context, hub *cli.Connection, namespace string) string {
+	_, client, err := hub.Client()
 	if err != nil {
 		return ""
 	}
-	client, err := kubernetes.NewForConfig(config)
+	service, err := client.CoreV1().Services(namespace).Get(ctx, charts.Principal+"-stream", metav1.GetOptions{})
 	if err != nil {
 		return ""
 	}
-	return Balancer(ctx, client, namespace, charts.Principal+"-stream")
+	if named := service.Annotations[addressAnnotation]; isAddress(named) {
+		return named
+	}
+	return balancerOf(service)
 }
 
 // Balancer returns the host and the first port of a Service, if it has a load balancer that others can reach; "" if
 // not.
 func Balancer(ctx context.Context, client kubernetes.Interface, namespace, name string) string {
 	service, err := client.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil || len(service.Spec.Ports) == 0 || len(service.Status.LoadBalancer.Ingress) == 0 {
+	if err != nil {
+		return ""
+	}
+	return balancerOf(service)
+}
+
+func balancerOf(service *corev1.Service) string {
+	if len(service.Spec.Ports) == 0 || len(service.Status.LoadBalancer.Ingress) == 0 {
 		return ""
 	}
 	at := service.Status.LoadBalancer.Ingress[0]

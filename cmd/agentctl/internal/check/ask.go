@@ -2,6 +2,7 @@ package check
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,6 +29,8 @@ const (
 	askTimeout = 5 * time.Second
 	// maxAnswer bounds what is read of it.
 	maxAnswer = 1 << 20
+	// maxIdentity bounds what is read of its identity, which names each trust domain of an agent.
+	maxIdentity = 16 << 20
 	// maxMetrics bounds what is read of its metrics, which have lines for each agent.
 	maxMetrics = 64 << 20
 )
@@ -52,13 +55,10 @@ func (o *observer) ask(ctx context.Context, pod *corev1.Pod) (Readiness, error) 
 
 // readiness reads what an admin server says of the program of a side.
 func readiness(ctx context.Context, admin string, side Side) (out Readiness, err error) {
-	body, err := fetch(ctx, admin+"/readyz?format=json")
-	if err != nil {
+	if err := fetch(ctx, admin+"/readyz?format=json", maxAnswer, &out); err != nil {
 		return out, err
 	}
-	if err := json.Unmarshal(body, &out); err != nil {
-		return out, err
-	}
+	out.Identity.err = fetch(ctx, admin+"/identity", maxIdentity, &out.Identity.is)
 	answer, err := get(ctx, admin+"/metrics")
 	if err != nil {
 		return out, err
@@ -103,14 +103,13 @@ func series(metrics io.Reader, names ...string) (map[string]float64, error) {
 	return out, lines.Err()
 }
 
-// fetch reads what an admin server says, ready or not.
-func fetch(ctx context.Context, url string) ([]byte, error) {
+// fetch reads what an admin server says, ready or not, of which no more than a number of bytes counts.
+func fetch(ctx context.Context, url string, most int64, into any) error {
 	answer, err := get(ctx, url)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	body, err := io.ReadAll(io.LimitReader(answer, maxAnswer))
-	return body, errors.Join(err, answer.Close())
+	return errors.Join(json.NewDecoder(io.LimitReader(answer, most)).Decode(into), answer.Close())
 }
 
 // get begins to read it.
@@ -144,7 +143,7 @@ func (o *observer) refused(ctx context.Context, f *Facts) ([]Finding, error) {
 		of, level, word = review.Policy, Warning, "PolicyRefuses"
 	}
 	if f.Config.is == nil || f.Side == Hub && len(f.OfHub.Agents.is) == 0 {
-		return nil, f.Config.err
+		return nil, cmp.Or(f.Config.err, f.OfHub.Agents.err)
 	}
 	raw, err := json.Marshal(f.Config.is) // which is YAML
 	if err != nil {

@@ -105,7 +105,13 @@ func accessOnBoth(hub, spoke *Facts) []Finding {
 func defaultShared(hub, spoke *Facts) []Finding {
 	const word, about = "DefaultNotShared", "AppProject default"
 	agent, project := agentOf(hub, spoke), hub.OfHub.Project
-	if agent == nil || agent.Spec.Mode != v1alpha1.ModeManaged || project.err != nil || project.is == "" {
+	if agent == nil || agent.Spec.Mode != v1alpha1.ModeManaged {
+		return nil
+	}
+	if project.err != nil {
+		return unread(word, about, project.err)
+	}
+	if project.is == "" {
 		return nil
 	}
 	sent := project.is == string(hubstate.Shared)

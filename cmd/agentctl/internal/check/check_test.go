@@ -22,6 +22,7 @@ import (
 	"github.com/argomesh/argomesh/cmd/internal/admin"
 	"github.com/argomesh/argomesh/cmd/internal/process"
 	"github.com/argomesh/argomesh/cmd/internal/reasons"
+	"github.com/argomesh/argomesh/identity/inspect"
 	"github.com/argomesh/argomesh/mesh/spire"
 )
 
@@ -44,8 +45,8 @@ func healthy(side Side) *Facts {
 	server.Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{"argocd-server", "--redis=argomesh-principal:6379"}}}
 	f := &Facts{
 		Side: side, Namespace: "argocd", Now: now, Clock: read[time.Time]{is: now}, Kubernetes: read[string]{is: "v1.36.1"},
-		ArgoCD: read[argocd.State]{is: argocd.State{Server: server, Controller: true}}, Definitions: read[bool]{is: true},
-		Version: "v3.5.3", ChartVersion: "0.1.0",
+		ArgoCD: read[argocd.State]{is: argocd.State{Server: server, Controller: true, Version: "v3.5.3", Terminal: true}}, Definitions: read[bool]{is: true},
+		Chart:      ChartFacts{Version: "0.1.0", Rights: RightsFacts{Of: "service account x"}},
 		Release:    read[release.State]{is: release.State{Revision: 1, Status: "deployed", Version: "0.1.0"}},
 		Deployment: read[*appsv1.Deployment]{is: d}, Pods: read[[]corev1.Pod]{is: []corev1.Pod{pod}}, Mounts: map[string]string{},
 		Asked: map[string]read[Readiness]{"pod": {is: Readiness{Ready: true}}},
@@ -93,7 +94,7 @@ func agent(name string) v1alpha1.Agent {
 	a := v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	a.Spec.Mode = v1alpha1.ModeManaged
 	a.Spec.Identity.SPIFFEIDs = []string{"spiffe://edge.example/argomesh/agent/" + name}
-	a.Spec.Access = &v1alpha1.AgentAccess{Enabled: true}
+	a.Spec.Access = &v1alpha1.AgentAccess{Enabled: true, Exec: true}
 	a.Status.Conditions = []metav1.Condition{
 		{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "AsExpected"},
 		{Type: v1alpha1.ConditionConnected, Status: metav1.ConditionTrue, Reason: "Connected"},
@@ -106,6 +107,18 @@ func waiting(reason string) []corev1.ContainerStatus {
 	return []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}
 }
 
+// holds has the program say something of its SVID or a bundle.
+func holds(level inspect.Level, reason string) func(*Facts) {
+	return func(f *Facts) {
+		asked := f.Asked["pod"]
+		asked.is.Identity.is.Findings = []inspect.Finding{
+			{Level: inspect.Fine, Reason: inspect.ReasonBundleMissing, About: "hub.example", Says: "is trusted"},
+			{Level: level, Reason: reason, About: "edge.example", Says: "is not", Cure: "mend it"},
+		}
+		f.Asked["pod"] = asked
+	}
+}
+
 // broken are ways in which a healthy side breaks, by the word that says so.
 var broken = map[string]struct {
 	side  Side
@@ -113,22 +126,32 @@ var broken = map[string]struct {
 	how   func(*Facts)
 }{
 	"KubernetesTooOld":  {Hub, Problem, func(f *Facts) { f.Kubernetes.is = "v1.29.8" }},
+	"NamespaceMissing":  {Hub, Problem, func(f *Facts) { f.NamespaceState.is = Missing }},
 	"ArgoCDMissing":     {Spoke, Problem, func(f *Facts) { f.Definitions.is = false }},
 	"ServerMissing":     {Hub, Warning, func(f *Facts) { f.ArgoCD.is.Server = nil }},
 	"ControllerMissing": {Spoke, Problem, func(f *Facts) { f.ArgoCD.is.Controller = false }},
-	"ArgoCDTooOld":      {Spoke, Problem, func(f *Facts) { f.Version = "v3.1.9" }},
+	"ArgoCDTooOld":      {Spoke, Problem, func(f *Facts) { f.ArgoCD.is.Version = "v3.1.9" }},
 	"CSIDriverMissing":  {Spoke, Problem, func(f *Facts) { f.SPIRE.CSIDriver.is = false }},
 	"ClocksApart":       {Spoke, Problem, func(f *Facts) { f.Clock.is = f.Now.Add(-time.Minute) }},
 	"SPIREMissing":      {Spoke, Warning, func(f *Facts) { f.SPIRE.Served.is = false }},
 	"WrongClass":        {Spoke, Problem, func(f *Facts) { f.SPIRE.IDs.is[1].Object["spec"].(map[string]any)["className"] = "" }},
 	"NotRegistered":     {Spoke, Warning, func(f *Facts) { f.SPIRE.IDs.is = f.SPIRE.IDs.is[:1] }},
 	"DNSNameMissing":    {Hub, Problem, func(f *Facts) { delete(f.SPIRE.IDs.is[1].Object["spec"].(map[string]any), "dnsNameTemplates") }},
-	"NotFederated":      {Spoke, Problem, func(f *Facts) { f.SPIRE.Federations.is = nil }},
-	"NotInstalled":      {Hub, Problem, func(f *Facts) { f.Deployment.is = nil }},
-	"OlderChart":        {Hub, Warning, func(f *Facts) { f.ChartVersion = "0.2.0" }},
-	"ReleasePending":    {Hub, Problem, func(f *Facts) { f.Release.is.Status = "pending-upgrade" }},
-	"ObjectsChanged":    {Hub, Problem, func(f *Facts) { f.Differs.is = []string{"Role argomesh-principal"} }},
-	"PodNotReady":       {Hub, Problem, func(f *Facts) { f.Deployment.is.Status.AvailableReplicas = 0 }},
+	"NamespacesNotWatched": {Hub, Warning, func(f *Facts) {
+		f.OfHub.Agents.is = []v1alpha1.Agent{agent("edge-2")}
+		f.OfHub.Agents.is[0].Spec.Mode = v1alpha1.ModeAutonomous
+		f.ArgoCD.is.Namespaces = "team-*, edge-1"
+	}},
+	"TerminalOff": {Hub, Warning, func(f *Facts) {
+		f.ArgoCD.is.Terminal = false
+	}},
+	"NotFederated":   {Spoke, Problem, func(f *Facts) { f.SPIRE.Federations.is = nil }},
+	"NotInstalled":   {Hub, Problem, func(f *Facts) { f.Deployment.is = nil }},
+	"RightsMissing":  {Hub, Problem, func(f *Facts) { f.Chart.Rights.Lacks.is = []string{"get secrets"} }},
+	"OlderChart":     {Hub, Warning, func(f *Facts) { f.Chart.Version = "0.2.0" }},
+	"ReleasePending": {Hub, Problem, func(f *Facts) { f.Release.is.Status = "pending-upgrade" }},
+	"ObjectsChanged": {Hub, Problem, func(f *Facts) { f.Differs.is = []string{"Role argomesh-principal"} }},
+	"PodNotReady":    {Hub, Problem, func(f *Facts) { f.Deployment.is.Status.AvailableReplicas = 0 }},
 	"ImageNotPulled": {Hub, Problem, func(f *Facts) {
 		f.Deployment.is.Status.AvailableReplicas = 0
 		f.Pods.is[0].Status.ContainerStatuses = waiting("ImagePullBackOff")
@@ -162,6 +185,12 @@ var broken = map[string]struct {
 		asked.is.Cuts, asked.is.CutAfter = 3, 60
 		f.Asked["pod"] = asked
 	}},
+	"SVIDExpired":    {Hub, Problem, holds(inspect.Problem, inspect.ReasonSVIDExpired)},
+	"SVIDExpiring":   {Spoke, Warning, holds(inspect.Warning, inspect.ReasonSVIDExpiring)},
+	"SVIDInvalid":    {Spoke, Problem, holds(inspect.Problem, inspect.ReasonSVIDInvalid)},
+	"BundleMissing":  {Hub, Problem, holds(inspect.Problem, inspect.ReasonBundleMissing)},
+	"BundleExpired":  {Spoke, Problem, holds(inspect.Problem, inspect.ReasonBundleExpired)},
+	"JWTKeysMissing": {Hub, Warning, holds(inspect.Warning, inspect.ReasonJWTKeysMissing)},
 	"SidecarWithoutSPIRE": {Hub, Problem, func(f *Facts) {
 		f.Pods.is[0].Spec.InitContainers = []corev1.Container{{Name: "istio-proxy"}}
 	}},
@@ -301,15 +330,53 @@ func TestUnread(t *testing.T) {
 		f.Clock.err, f.ArgoCD.err, f.Definitions.err, f.Release.err, f.Differs.err = denied, denied, denied, denied, denied
 		f.Deployment.err, f.Pods.err, f.SPIRE.CSIDriver.err, f.SPIRE.Served.err, f.Network.Policies.err = denied, denied, denied, denied, denied
 		f.Network.PeerAuthentications.err, f.OfHub.Agents.err, f.OfHub.Service.err, f.Refused.err, f.Kubernetes.err = denied, denied, denied, denied, denied
-		f.Asked = map[string]read[Readiness]{"pod": {err: denied}}
+		f.NamespaceState.err, f.Config.err, f.Chart.Rights.Lacks.err = denied, denied, denied
+		f.Asked = map[string]read[Readiness]{"pod": {err: denied}, "older": {is: Readiness{Identity: read[inspect.Held]{err: denied}}}}
 		for _, got := range Run(f, false) {
 			if got.Level == Problem || got.Level == Unknown && (got.Cure == "" || !strings.Contains(got.Says, "forbidden")) {
 				t.Errorf("it says %+v", got)
 			}
-			if got.Level == Fine && !slices.Contains([]string{"ArgoCDTooOld", "NotRegistered", "NotFederated", "LiveAccessOff", "DNSNameMissing"}, got.Word) {
+			if got.Word == "ProgramNotReady" && got.Level == Fine && strings.Contains(got.About, "older") {
+				continue // of which only the identity could not be read
+			}
+			if got.Level == Fine && !slices.Contains([]string{"ArgoCDTooOld", "NotRegistered", "NotFederated", "DNSNameMissing"}, got.Word) {
 				t.Errorf("although nothing could be read it says %+v", got)
 			}
 		}
+	}
+}
+
+// What is not there, as far as it may be read, is unknown where it may not be read.
+func TestMayNotBeRead(t *testing.T) {
+	t.Parallel()
+	denied := errors.New("forbidden")
+	for word, how := range map[string]func(*Facts){
+		"ServerMissing": func(f *Facts) { f.ArgoCD.is.Unread.Programs = denied }, "ControllerMissing": func(f *Facts) { f.ArgoCD.is.Unread.Programs = denied },
+		"TerminalOff":          func(f *Facts) { f.ArgoCD.is.Unread.Settings = denied },
+		"NamespacesNotWatched": func(f *Facts) { f.ArgoCD.is.Unread.Params = denied }, "RedisProxyOff": func(f *Facts) { f.Config.err = denied },
+		"LiveAccessOff": func(f *Facts) { f.Config.err = denied },
+	} {
+		f := healthy(broken[word].side)
+		broken[word].how(f)
+		how(f)
+		all := Run(f, false)
+		i := slices.IndexFunc(all, func(f Finding) bool { return f.Word == word && f.Level != Fine })
+		if i < 0 || all[i].Level != Unknown || !strings.Contains(all[i].Says, "forbidden") {
+			t.Errorf("%s: found are %+v", word, all)
+		}
+	}
+	// What is there is well, whatever else may not be read.
+	for _, side := range []Side{Hub, Spoke} {
+		f := healthy(side)
+		f.ArgoCD.is.Unread = argocd.Unread{Programs: denied, Params: denied}
+		if got := words(Run(f, false)); len(got) > 0 {
+			t.Errorf("of a healthy %s is found %q", side, got)
+		}
+	}
+	hub, spoke := healthy(Hub), healthy(Spoke)
+	hub.OfHub.Project.err = denied
+	if got := RunBoth(hub, spoke); !slices.ContainsFunc(got, func(f Finding) bool { return f.Word == "DefaultNotShared" && f.Level == Unknown }) {
+		t.Errorf("of a hub that does not say whether default is shared is found %+v", got)
 	}
 }
 
@@ -356,22 +423,38 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// The answer of /readyz is read whether it says ready or not, and of a principal what its metrics say.
+// The answer of /readyz is read whether it says ready or not, that of /identity, and of a principal what its
+// metrics say. A program that does not know /identity is asked for the rest.
 func TestReadiness(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/metrics" {
-			_, _ = w.Write([]byte(headerless + " 7\n" + cutSeconds + " 240\n" + cuts + " 4\n"))
-			return
-		}
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = w.Write([]byte(`{"ready":false,"checks":[{"name":"identity","ready":false,"reason":"no SVID"}]}`))
-	}))
-	defer server.Close()
+	answers := map[string]string{
+		"/metrics":  headerless + " 7\n" + cutSeconds + " 240\n" + cuts + " 4\n",
+		"/readyz":   `{"ready":false,"checks":[{"name":"identity","ready":false,"reason":"no SVID"}]}`,
+		"/identity": `{"findings":[{"level":"problem","reason":"BundleMissing","about":"hub.example","says":"is not trusted","cure":"federate"}]}`,
+	}
+	serve := func(knows ...string) string {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case !slices.Contains(knows, r.URL.Path):
+				w.WriteHeader(http.StatusNotFound)
+			case r.URL.Path == "/readyz":
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			_, _ = w.Write([]byte(answers[r.URL.Path]))
+		}))
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+	got, err := readiness(t.Context(), serve("/metrics", "/readyz", "/identity"), Hub)
+	want := []inspect.Finding{{Level: inspect.Problem, Reason: "BundleMissing", About: "hub.example", Says: "is not trusted", Cure: "federate"}}
+	if err != nil || got.Identity.err != nil || !slices.Equal(got.Identity.is.Findings, want) {
+		t.Errorf("it says %+v, %v", got.Identity, err)
+	}
+	earlier := serve("/metrics", "/readyz")
 	for side, want := range map[Side]Readiness{Hub: {Headerless: 7}, Spoke: {Cuts: 4, CutAfter: 60}} {
-		got, err := readiness(t.Context(), server.URL, side)
+		got, err := readiness(t.Context(), earlier, side)
 		if err != nil || got.Ready || len(got.Checks) != 1 || got.Checks[0].Reason != "no SVID" || got.Headerless != want.Headerless ||
-			got.Cuts != want.Cuts || got.CutAfter != want.CutAfter {
+			got.Cuts != want.Cuts || got.CutAfter != want.CutAfter || got.Identity.err == nil {
 			t.Errorf("%s: got %+v, %v", side, got, err)
 		}
 	}

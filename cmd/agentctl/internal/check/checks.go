@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/version"
-
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/install"
 )
 
 // A check looks at what was read of one side. pre says that it holds before an install, too.
@@ -19,10 +17,11 @@ type check struct {
 // checks are those of one side, in the order in which they are told.
 func checks() []check {
 	return []check{
-		{true, kubernetesVersion}, {true, definitions}, {true, argoCDVersion}, {true, csiDriver}, {true, clock},
-		{true, classes},
-		{false, installed}, {false, chartVersion}, {false, differing}, {false, pods}, {false, programs},
+		{true, kubernetesVersion}, {true, namespaceState}, {true, definitions}, {true, argoCDVersion}, {true, csiDriver},
+		{true, clock}, {true, classes}, {true, missingRights},
+		{false, installed}, {false, chartVersion}, {false, differing}, {false, pods}, {false, programs}, {false, identities},
 		{false, registered}, {false, dnsName}, {false, federation}, {false, loadBalancer}, {false, redisOfServer},
+		{false, namespacesOfServer}, {false, terminal},
 		{false, redisPolicy}, {false, sidecars}, {false, permissive}, {false, access}, {false, agents}, {false, admitted},
 	}
 }
@@ -47,8 +46,9 @@ func Sort(all []Finding) {
 	slices.SortStableFunc(all, func(a, b Finding) int { return a.Level.rank() - b.Level.rank() })
 }
 
-// The oldest releases of Argo CD that are supported.
+// The oldest releases of Kubernetes and Argo CD that are supported.
 const (
+	oldestKubernetes  = "1.30"
 	oldestHubArgoCD   = "3.5"
 	oldestSpokeArgoCD = "3.2"
 )
@@ -62,11 +62,27 @@ func kubernetesVersion(f *Facts) []Finding {
 	if err != nil {
 		return unread(word, about, err)
 	}
-	if is.LessThan(version.MustParseGeneric(install.OldestKubernetes)) {
+	if is.LessThan(version.MustParseGeneric(oldestKubernetes)) {
 		return []Finding{found(Problem, word, about,
-			fmt.Sprintf("is of %s, and %s is the oldest that is supported", f.Kubernetes.is, install.OldestKubernetes), "")}
+			fmt.Sprintf("is of %s, and %s is the oldest that is supported", f.Kubernetes.is, oldestKubernetes), "")}
 	}
 	return well(word, about, "is of "+f.Kubernetes.is)
+}
+
+func namespaceState(f *Facts) []Finding {
+	const word = "NamespaceMissing"
+	about := "namespace " + f.Namespace
+	switch {
+	case f.NamespaceState.err != nil:
+		return unread(word, about, f.NamespaceState.err)
+	case f.NamespaceState.is == Missing:
+		return []Finding{found(Problem, word, about, "does not exist", fmt.Sprintf("kubectl create namespace %s, and install"+
+			" Argo CD there, or have --with argocd of an install bring both; or name the namespace of Argo CD with -n",
+			f.Namespace))}
+	case f.NamespaceState.is == Terminating:
+		return []Finding{found(Problem, word, about, "is being deleted", "wait until it is gone")}
+	}
+	return well(word, about, "is there")
 }
 
 func definitions(f *Facts) []Finding {
@@ -78,19 +94,29 @@ func definitions(f *Facts) []Finding {
 		return []Finding{found(Problem, word, about, "is not there: the API server knows no Applications", "")}
 	case f.ArgoCD.err != nil:
 		return unread(word, about, f.ArgoCD.err)
+	case f.NamespaceState.is == Missing:
+		return nil // said before
 	case f.Side == Hub && f.ArgoCD.is.Server == nil:
-		return []Finding{found(Warning, "ServerMissing", about,
-			fmt.Sprintf("has no argocd-server in namespace %s", f.Namespace), "")}
+		return f.unlessUnread(found(Warning, "ServerMissing", about,
+			fmt.Sprintf("has no argocd-server in namespace %s", f.Namespace), ""))
 	case f.Side == Spoke && !f.ArgoCD.is.Controller:
-		return []Finding{found(Problem, "ControllerMissing", about,
-			fmt.Sprintf("has no application controller in namespace %s, so nothing syncs there", f.Namespace), "")}
+		return f.unlessUnread(found(Problem, "ControllerMissing", about,
+			fmt.Sprintf("has no application controller in namespace %s, so nothing syncs there", f.Namespace), ""))
 	}
 	return well(word, about, "is there")
 }
 
+// unlessUnread says that a program of Argo CD is missing, unless some of its programs may not be read.
+func (f *Facts) unlessUnread(missing Finding) []Finding {
+	if err := f.ArgoCD.is.Unread.Programs; err != nil {
+		return unread(missing.Word, missing.About, err)
+	}
+	return []Finding{missing}
+}
+
 func argoCDVersion(f *Facts) []Finding {
 	const word, about = "ArgoCDTooOld", "Argo CD"
-	is, err := version.ParseGeneric(f.Version)
+	is, err := version.ParseGeneric(f.ArgoCD.is.Version)
 	if err != nil {
 		return nil // no image with a version: nothing to compare
 	}
@@ -100,9 +126,9 @@ func argoCDVersion(f *Facts) []Finding {
 	}
 	if is.LessThan(version.MustParseGeneric(oldest)) {
 		return []Finding{found(Problem, word, about,
-			fmt.Sprintf("is of %s, and %s is the oldest that is supported on a %s", f.Version, oldest, f.Side), "")}
+			fmt.Sprintf("is of %s, and %s is the oldest that is supported on a %s", f.ArgoCD.is.Version, oldest, f.Side), "")}
 	}
-	return well(word, about, "is of "+f.Version)
+	return well(word, about, "is of "+f.ArgoCD.is.Version)
 }
 
 // clock compares the clock of the API server with ours.
@@ -142,13 +168,13 @@ func chartVersion(f *Facts) []Finding {
 		return []Finding{found(Problem, "ReleasePending", about,
 			fmt.Sprintf("has release %d in state %s", f.Release.is.Revision, f.Release.is.Status),
 			fmt.Sprintf("run \"agentctl %s install\" again, which finishes it", f.Side))}
-	case f.Release.is.Version != f.ChartVersion:
+	case f.Release.is.Version != f.Chart.Version:
 		return []Finding{found(Warning, word, about,
-			fmt.Sprintf("is of %s, and this agentctl has %s", f.Release.is.Version, f.ChartVersion),
+			fmt.Sprintf("is of %s, and this agentctl has %s", f.Release.is.Version, f.Chart.Version),
 			fmt.Sprintf("run \"agentctl %s install\" to upgrade, the hub first, where the release is older; use the agentctl of"+
 				" that release where it is newer", f.Side))}
 	}
-	return well(word, about, "is of "+f.ChartVersion)
+	return well(word, about, "is of "+f.Chart.Version)
 }
 
 // admitted tells what an upgrade, or a change of an AppProject or a policy, stops.

@@ -79,13 +79,17 @@ func (c *checkCommand) run(ctx context.Context, side Side) error {
 	if err := c.path.check(c.pre); err != nil {
 		return err
 	}
-	facts, err := Observe(ctx, side, c.conn, c.conn.Namespace)
+	facts, err := c.observe(ctx, side, c.conn, c.conn.Namespace)
 	if err != nil {
 		return err
 	}
+	if r := &facts.Chart.Rights; c.pre {
+		r.Of = "this user"
+		r.Lacks.is, r.Lacks.err = askBefore(ctx, c.conn, facts)
+	}
 	all := Run(facts, c.pre)
 	if c.path.to.Address != "" {
-		found, err := c.path.look(ctx, c.conn)
+		found, err := c.path.observe(ctx, c.conn)
 		if err != nil {
 			return err
 		}
@@ -103,6 +107,14 @@ func (c *checkCommand) run(ctx context.Context, side Side) error {
 		return err
 	}
 	return verdict(all)
+}
+
+// observe reads one side, before an install no more than what that needs.
+func (c *checkCommand) observe(ctx context.Context, side Side, conn *cli.Connection, namespace string) (*Facts, error) {
+	if c.pre {
+		return ObserveBefore(ctx, side, conn, namespace, nil)
+	}
+	return Observe(ctx, side, conn, namespace)
 }
 
 // verdict is how the command ends.
@@ -123,7 +135,7 @@ func verdict(sorted []Finding) error {
 // ofHub finds what is wrong with the hub of a spoke, and with the two. That it cannot be reached is found, not
 // an error, since what is wrong with the spoke is known.
 func (c *checkCommand) ofHub(ctx context.Context, spoke *Facts) ([]Finding, error) {
-	hub, err := Observe(ctx, Hub, c.conn.In(c.hubContext), c.hub)
+	hub, err := c.observe(ctx, Hub, c.conn.In(c.hubContext), c.hub)
 	var away *UnreachableError
 	if errors.As(err, &away) {
 		f := found(Unknown, "KubernetesTooOld", "Kubernetes", "cannot be asked: "+cli.OneLine(err),
@@ -153,20 +165,13 @@ func printAll(std cli.Streams, output *cli.OneOf, all []Finding) error {
 func show(w io.Writer, sorted []Finding, wide bool) error {
 	fine := 0
 	for _, f := range sorted {
-		line := fmt.Sprintf("%s: %s: %s %s", f.Level, f.Side, f.About, f.Says)
-		switch {
-		case f.Level != Fine:
-			line += fmt.Sprintf(" (%s)", f.Word)
-			if f.Cure != "" {
-				line += "; cure: " + f.Cure
+		if f.Level == Fine {
+			fine++
+			if !wide {
+				continue
 			}
-		case !wide:
-			fine++
-			continue
-		default:
-			fine++
 		}
-		if _, err := fmt.Fprintln(w, cli.CleanText(line)); err != nil {
+		if _, err := fmt.Fprintf(w, "%s: %s: %s\n", f.Level, f.Side, f); err != nil {
 			return err
 		}
 	}

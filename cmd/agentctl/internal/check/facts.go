@@ -11,6 +11,7 @@ import (
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
+	"github.com/argomesh/argomesh/identity/inspect"
 )
 
 // read is a fact, or why it is not known.
@@ -18,6 +19,17 @@ type read[T any] struct {
 	is  T
 	err error
 }
+
+// NamespaceState is how a namespace is. Its zero value is one that is there, as far as it may be read.
+type NamespaceState int
+
+// States of a namespace.
+const (
+	// Missing is one that is not there.
+	Missing NamespaceState = iota + 1
+	// Terminating is one that is being deleted.
+	Terminating
+)
 
 // Facts are what there is on one side.
 type Facts struct {
@@ -28,16 +40,16 @@ type Facts struct {
 	Clock read[time.Time]
 	// Kubernetes is the version of the API server.
 	Kubernetes read[string]
-	// ArgoCD is what there is of it; Definitions says that its resources are there, and Version is
-	// the tag of an image, empty when it is not known.
+	// NamespaceState is how Namespace is.
+	NamespaceState read[NamespaceState]
+	// ArgoCD is what there is of it; Definitions says that its resources are there.
 	ArgoCD      read[argocd.State]
 	Definitions read[bool]
-	Version     string
 	// Release is that of our chart, and Differs are its objects that are not as it says.
 	Release read[release.State]
 	Differs read[[]string]
-	// ChartVersion is that of the chart in this agentctl.
-	ChartVersion string
+	// Chart is ours.
+	Chart ChartFacts
 	// Deployment is ours, nil for none, and Pods are its pods. Mounts says of a pod by name why a
 	// volume is not mounted.
 	Deployment read[*appsv1.Deployment]
@@ -53,6 +65,24 @@ type Facts struct {
 	// Config is the configuration of our program, nil for none.
 	Config  read[map[string]any]
 	Network NetworkFacts
+}
+
+// ChartFacts are what is known of our chart.
+type ChartFacts struct {
+	// Version is that of the chart in this agentctl.
+	Version string
+	// Values are those that it has there, or will have, without its own.
+	Values map[string]any
+	Rights RightsFacts
+}
+
+// RightsFacts are the rights that are missing.
+type RightsFacts struct {
+	// Of is whose they are: before an install this user's, else those of the service account of our program. Empty when
+	// they were not asked for.
+	Of string
+	// Lacks are they, as people write them.
+	Lacks read[[]string]
 }
 
 // NetworkFacts are what says who may connect to whom.
@@ -80,13 +110,15 @@ type HubFacts struct {
 	Project read[string]          // default-project of ConfigMap argomesh-hub
 }
 
-// Readiness is what /readyz says, and some numbers of /metrics.
+// Readiness is what /readyz says, some numbers of /metrics, and /identity.
 type Readiness struct {
 	// Headerless is how many calls it refused since they had no client certificate in a header.
 	Headerless float64 `json:"-"`
 	// Cuts are how many connections of an agent ended without a word of either side, and CutAfter how old each was,
 	// on the average, in seconds.
 	Cuts, CutAfter float64 `json:"-"`
+	// Identity is what it says of its SVID and of the bundles that it needs.
+	Identity read[inspect.Held] `json:"-"`
 
 	Ready  bool `json:"ready"`
 	Checks []struct {

@@ -18,6 +18,14 @@ const (
 	Spoke Side = "spoke"
 )
 
+// SideOf is the side on which a chart is installed.
+func SideOf(chart string) Side {
+	if chart == charts.Principal {
+		return Hub
+	}
+	return Spoke
+}
+
 // chart is that of the side.
 func (s Side) chart() string {
 	if s == Hub {
@@ -74,6 +82,18 @@ type Finding struct {
 	Cure string `json:"cure,omitempty"`
 	// See is where the word is explained.
 	See string `json:"see,omitempty"`
+}
+
+// String is what was found in one line, with the word and the cure of what is wrong.
+func (f Finding) String() string {
+	line := f.About + " " + f.Says
+	if f.Level != Fine {
+		line += fmt.Sprintf(" (%s)", f.Word)
+	}
+	if f.Cure != "" {
+		line += "; cure: " + f.Cure
+	}
+	return cli.CleanText(line)
 }
 
 // found is what one check finds of one thing. Where cure is empty it is that of the word.

@@ -3,10 +3,12 @@ package check
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/mapping"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 )
@@ -22,7 +24,7 @@ func loadBalancer(f *Facts) []Finding {
 	s := f.OfHub.Service.is
 	if s == nil {
 		return []Finding{found(Problem, "ServiceMissing", "Service of the principal",
-			"is not there: agents cannot reach it", "")}
+			"is not there: agents cannot reach it", "run \"agentctl hub install\", which brings it back")}
 	}
 	about := "Service " + s.Name
 	if s.Spec.Type == "LoadBalancer" && len(s.Status.LoadBalancer.Ingress) == 0 {
@@ -37,6 +39,9 @@ func redisOfServer(f *Facts) []Finding {
 	if f.Side != Hub || f.ArgoCD.err != nil || f.ArgoCD.is.Server == nil || f.Deployment.is == nil {
 		return nil
 	}
+	if f.Config.err != nil {
+		return unread("RedisProxyOff", "configuration of the principal", f.Config.err)
+	}
 	if f.text("redis_proxy", "listen") == "" {
 		return []Finding{found(Warning, "RedisProxyOff", about, "shows no trees of spokes: the principal has no Redis proxy", "")}
 	}
@@ -47,9 +52,81 @@ func redisOfServer(f *Facts) []Finding {
 	return well(word, about, "uses the Redis proxy")
 }
 
+// namespacesOfServer finds namespaces of autonomous agents of which argocd-server takes no Applications.
+func namespacesOfServer(f *Facts) []Finding {
+	const word, about = "NamespacesNotWatched", "argocd-server"
+	if f.Side != Hub || f.ArgoCD.err != nil || f.ArgoCD.is.Server == nil || f.OfHub.Agents.err != nil {
+		return nil // said before
+	}
+	watches := mapping.NamespaceMatcher(strings.FieldsFunc(f.ArgoCD.is.Namespaces, func(r rune) bool {
+		return r == ',' || r == ' '
+	}))
+	var missing []string
+	for i := range f.OfHub.Agents.is {
+		for _, namespace := range ownNamespaces(&f.OfHub.Agents.is[i]) {
+			if namespace != f.Namespace && !watches(namespace) {
+				missing = append(missing, namespace)
+			}
+		}
+	}
+	switch n, err := len(missing), f.ArgoCD.is.Unread.Params; {
+	case n > 0 && err != nil: // which may name them
+		return unread(word, about, err)
+	case n == 1:
+		return []Finding{found(Warning, word, about, "does not show the Applications of an autonomous agent in namespace "+
+			missing[0], "")}
+	case n > 1:
+		return []Finding{found(Warning, word, about, fmt.Sprintf("does not show the Applications of autonomous agents in %d"+
+			" namespaces, the first %s", n, slices.Min(missing)), "")}
+	}
+	return well(word, about, "takes Applications of the namespaces of autonomous agents")
+}
+
+// terminal finds a hub whose Argo CD offers no terminals, although Agents let it open some.
+func terminal(f *Facts) []Finding {
+	const word, about = "TerminalOff", "ConfigMap argocd-cm"
+	if f.Side != Hub || f.ArgoCD.err != nil || f.ArgoCD.is.Server == nil || f.OfHub.Agents.err != nil {
+		return nil // said before
+	}
+	var with []string
+	for i := range f.OfHub.Agents.is {
+		a := &f.OfHub.Agents.is[i]
+		if a.Spec.Access != nil && a.Spec.Access.Enabled && a.Spec.Access.Exec {
+			with = append(with, a.Name)
+		}
+	}
+	switch {
+	case len(with) == 0:
+		return nil
+	case f.ArgoCD.is.Unread.Settings != nil:
+		return unread(word, about, f.ArgoCD.is.Unread.Settings)
+	case !f.ArgoCD.is.Terminal:
+		return []Finding{found(Warning, word, about, fmt.Sprintf("has no exec.enabled: \"true\", so Argo CD offers no"+
+			" terminals, and %d Agents have exec, the first %s", len(with), slices.Min(with)), "")}
+	}
+	return well(word, about, "has Argo CD offer terminals")
+}
+
+// ownNamespaces are those in which the hub shows the Applications of an autonomous agent; none for another.
+func ownNamespaces(a *v1alpha1.Agent) (out []string) {
+	if a.Spec.Mode != v1alpha1.ModeAutonomous {
+		return nil
+	}
+	if a.Spec.Mapping == nil || len(a.Spec.Mapping.Namespaces) == 0 {
+		return []string{a.Name}
+	}
+	for _, m := range a.Spec.Mapping.Namespaces {
+		out = append(out, m.Hub)
+	}
+	return out
+}
+
 // redisPolicy finds a NetworkPolicy that keeps our pods from Argo CD's Redis.
 func redisPolicy(f *Facts) []Finding {
 	const word = "RedisShut"
+	if f.Config.err != nil {
+		return unread(word, "configuration of the "+f.Side.program(), f.Config.err)
+	}
 	if f.text("redis", "address") == "" {
 		return nil
 	}
@@ -83,7 +160,10 @@ func access(f *Facts) []Finding {
 	if f.Side == Hub {
 		return nil // each Agent says it
 	}
-	if f.Config.err != nil || f.Config.is == nil {
+	if f.Config.err != nil {
+		return unread(word, "the agent", f.Config.err)
+	}
+	if f.Config.is == nil {
 		return nil
 	}
 	if !f.on("access", "enabled") {
@@ -95,7 +175,7 @@ func access(f *Facts) []Finding {
 
 // agents tells what the principal says of each of them.
 func agents(f *Facts) []Finding {
-	if f.Side != Hub || f.Deployment.is == nil {
+	if f.Side != Hub {
 		return nil
 	}
 	if f.OfHub.Agents.err != nil {

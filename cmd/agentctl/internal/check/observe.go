@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -21,8 +22,8 @@ import (
 	"github.com/argomesh/argomesh/charts"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/install"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/rollout"
 	hubstate "github.com/argomesh/argomesh/fleet/hub"
 	"github.com/argomesh/argomesh/mesh/spire"
 )
@@ -52,25 +53,12 @@ func (e *UnreachableError) Unwrap() error { return e.err }
 // Observe reads what there is on one side. It fails only when the API server cannot be reached, with an
 // [UnreachableError], or the kubeconfig does not say where it is: what cannot be read beyond that is a fact.
 func Observe(ctx context.Context, side Side, conn *cli.Connection, namespace string) (*Facts, error) {
-	o := &observer{side: side, conn: conn, namespace: namespace}
-	var err error
-	if o.config, err = conn.Config(); err != nil {
+	o, f, err := observeCluster(ctx, side, conn, namespace)
+	if err != nil {
 		return nil, err
 	}
-	if o.client, err = kubernetes.NewForConfig(o.config); err != nil {
-		return nil, err
-	}
-	if o.objects, err = dynamic.NewForConfig(o.config); err != nil {
-		return nil, err
-	}
-	f := &Facts{Side: side, Namespace: namespace, Mounts: map[string]string{}}
-	if f.Kubernetes.is, err = o.server(); err != nil {
-		return nil, &UnreachableError{cli.ExplainAPI(err, "check the "+string(side), "Kubernetes cluster", o.config.Host)}
-	}
-	o.clock(ctx, f)
-	o.argoCD(ctx, f)
-	o.spire(ctx, f)
 	o.installed(ctx, f)
+	o.rights(ctx, f)
 	o.pods(ctx, f)
 	o.network(ctx, f)
 	if side == Hub {
@@ -78,6 +66,58 @@ func Observe(ctx context.Context, side Side, conn *cli.Connection, namespace str
 	}
 	f.Refused.is, f.Refused.err = o.refused(ctx, f)
 	return f, nil
+}
+
+// ObserveBefore reads what has to be there before an install of one side, by which the chart is to have such
+// values; nil for those that it has. It fails as [Observe] does.
+func ObserveBefore(ctx context.Context, side Side, conn *cli.Connection, namespace string,
+	values map[string]any) (*Facts, error) {
+	o, f, err := observeCluster(ctx, side, conn, namespace)
+	if err != nil {
+		return nil, err
+	}
+	if f.Chart.Values = values; values == nil {
+		o.release(f)
+	}
+	return f, nil
+}
+
+// observeCluster reads what a cluster has without us.
+func observeCluster(ctx context.Context, side Side, conn *cli.Connection, namespace string) (*observer, *Facts, error) {
+	o := &observer{side: side, conn: conn, namespace: namespace}
+	var err error
+	if o.config, err = conn.Config(); err != nil {
+		return nil, nil, err
+	}
+	if o.client, err = kubernetes.NewForConfig(o.config); err != nil {
+		return nil, nil, err
+	}
+	if o.objects, err = dynamic.NewForConfig(o.config); err != nil {
+		return nil, nil, err
+	}
+	f := &Facts{Side: side, Namespace: namespace, Mounts: map[string]string{}}
+	if f.Kubernetes.is, err = o.server(); err != nil {
+		err = cli.ExplainAPI(err, "check the "+string(side), "Kubernetes cluster", o.config.Host)
+		return nil, nil, &UnreachableError{err}
+	}
+	o.namespaceState(ctx, f)
+	o.clock(ctx, f)
+	o.argoCD(ctx, f)
+	o.spire(ctx, f)
+	return o, f, nil
+}
+
+// namespaceState reads how the namespace is.
+func (o *observer) namespaceState(ctx context.Context, f *Facts) {
+	is, err := o.client.CoreV1().Namespaces().Get(ctx, o.namespace, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		f.NamespaceState.is = Missing
+	case err == nil && is.DeletionTimestamp != nil:
+		f.NamespaceState.is = Terminating
+	default:
+		f.NamespaceState.err = err
+	}
 }
 
 func (o *observer) server() (string, error) {
@@ -114,9 +154,6 @@ func (o *observer) clock(ctx context.Context, f *Facts) {
 func (o *observer) argoCD(ctx context.Context, f *Facts) {
 	f.Definitions.is, f.Definitions.err = cli.Serves(o.client.Discovery(), cli.ApplicationResource)
 	f.ArgoCD.is, f.ArgoCD.err = argocd.Observe(ctx, o.client, o.namespace)
-	if f.ArgoCD.err == nil {
-		f.Version = f.ArgoCD.is.Version
-	}
 }
 
 func (o *observer) spire(ctx context.Context, f *Facts) {
@@ -159,18 +196,26 @@ func (o *observer) installed(ctx context.Context, f *Facts) {
 	f.Config.is, f.Config.err = o.configuration(ctx)
 	if folder, err := charts.Open(name); err == nil {
 		if chart, err := release.LoadChart(folder); err == nil {
-			f.ChartVersion = chart.Metadata.Version
+			f.Chart.Version = chart.Metadata.Version
 		}
 	}
-	releases, err := release.New(release.Config{Getter: o.conn.Getter(o.namespace), Namespace: o.namespace})
-	if err != nil {
-		f.Release.err, f.Differs.err = err, err
-		return
-	}
-	if f.Release.is, f.Release.err = releases.Observe(name); f.Release.err != nil || f.Release.is.Revision == 0 {
+	releases := o.release(f)
+	if f.Differs.err = f.Release.err; f.Release.err != nil || f.Release.is.Revision == 0 {
 		return // without a release nothing differs from it
 	}
 	f.Differs.is, f.Differs.err = releases.Differs(ctx, name, f.Release.is)
+}
+
+// release reads that of our chart, and returns what has read it; nil with the error of f.
+func (o *observer) release(f *Facts) *release.Client {
+	var releases *release.Client
+	releases, f.Release.err = release.New(release.Config{Getter: o.conn.Getter(o.namespace), Namespace: o.namespace})
+	if f.Release.err != nil {
+		return nil
+	}
+	f.Release.is, f.Release.err = releases.Observe(o.side.chart())
+	f.Chart.Values = f.Release.is.Values
+	return releases
 }
 
 // configuration returns that of our program, as its ConfigMap has it; nil for none.
@@ -185,8 +230,9 @@ func (o *observer) configuration(ctx context.Context) (map[string]any, error) {
 }
 
 func (o *observer) pods(ctx context.Context, f *Facts) {
-	list, err := o.client.CoreV1().Pods(o.namespace).List(ctx,
-		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + o.side.chart()})
+	list, err := o.client.CoreV1().Pods(o.namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: "app.kubernetes.io/name=" + o.side.chart() + ",!" + batchv1.JobNameLabel, // that is of a Job's
+	})
 	if err != nil {
 		f.Pods.err = err
 		return
@@ -198,7 +244,7 @@ func (o *observer) pods(ctx context.Context, f *Facts) {
 		pod := &list.Items[i]
 		switch pod.Status.Phase { //nolint:exhaustive // one that has ended says nothing
 		case corev1.PodPending:
-			f.Mounts[pod.Name], _ = install.FailedMount(ctx, o.client, pod) // without it the pod is not ready, unexplained
+			f.Mounts[pod.Name], _ = rollout.FailedMount(ctx, o.client, pod) // without it the pod is not ready, unexplained
 		case corev1.PodRunning:
 			all.Go(func() { answers[i].is, answers[i].err = o.ask(ctx, pod) })
 		}

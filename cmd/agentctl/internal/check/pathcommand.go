@@ -8,12 +8,15 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/argomesh/argomesh/charts"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/chartvalues"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/install"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/images"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
 	"github.com/argomesh/argomesh/stream/probe"
 )
@@ -123,8 +126,8 @@ func (f *pathFlags) check(pre bool) error {
 	return f.to.checkAddress("--principal")
 }
 
-// look returns what a pod of the spoke finds on its way to the principal.
-func (f *pathFlags) look(ctx context.Context, conn *cli.Connection) ([]Finding, error) {
+// observe returns what a pod of the spoke finds on its way to the principal.
+func (f *pathFlags) observe(ctx context.Context, conn *cli.Connection) ([]Finding, error) {
 	about := "principal " + f.to.Address
 	if f.registry == "" {
 		out := []Finding{found(Unknown, "PrincipalUnreachable", about, "was not asked for from the spoke",
@@ -132,11 +135,7 @@ func (f *pathFlags) look(ctx context.Context, conn *cli.Connection) ([]Finding, 
 		out[0].Side = Spoke
 		return out, nil
 	}
-	config, err := conn.Config()
-	if err != nil {
-		return nil, err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	_, client, err := conn.Client()
 	if err != nil {
 		return nil, err
 	}
@@ -148,11 +147,28 @@ func (f *pathFlags) look(ctx context.Context, conn *cli.Connection) ([]Finding, 
 	if err != nil {
 		return nil, err
 	}
-	image := install.Image(f.registry, "agentctl") + ":" + chart.Metadata.AppVersion
-	out, err := fromPod(ctx, client, conn.Namespace, image, f.to)
+	image := images.Ours(f.registry, "agentctl") + ":" + chart.Metadata.AppVersion
+	like, err := agentPods(ctx, client, conn.Namespace)
 	if err != nil {
-		out = unread("PrincipalUnreachable", about, err)
+		out := unread("PrincipalUnreachable", about, err)
 		out[0].Side = Spoke
+		return out, nil
+	}
+	return PathJob{Client: client, Namespace: conn.Namespace, Image: image, Like: like}.Run(ctx, f.to), nil
+}
+
+// agentPods are the pods of the agent: of its Deployment, or with the labels that the chart gives them before there
+// is one.
+func agentPods(ctx context.Context, client kubernetes.Interface,
+	namespace string) (out corev1.PodTemplateSpec, err error) {
+	d, err := client.AppsV1().Deployments(namespace).Get(ctx, charts.Agent, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		out.Labels = map[string]string{nameLabel: charts.Agent, instanceLabel: charts.Agent}
+	case err != nil:
+		return out, err
+	default:
+		out = d.Spec.Template
 	}
 	return out, nil
 }

@@ -10,8 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/install"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/rollout"
 	"github.com/argomesh/argomesh/cmd/internal/admin"
+	"github.com/argomesh/argomesh/identity/inspect"
 )
 
 const (
@@ -31,21 +32,21 @@ func pods(f *Facts) []Finding {
 	if f.Pods.err != nil {
 		return unread(word, about, f.Pods.err)
 	}
-	step, ready := install.Rollout(f.Deployment.is)
-	if ready {
-		return well(word, about, step)
+	is := rollout.Of(f.Deployment.is)
+	if is.Ready {
+		return well(word, about, is.Step)
 	}
 	var out []Finding
 	for i := range f.Pods.is {
 		pod := &f.Pods.is[i]
 		if why := f.Mounts[pod.Name]; why != "" {
 			out = append(out, found(Problem, "VolumeNotMounted", "pod "+pod.Name, why, ""))
-		} else if why := install.ProblemOf(pod); why != "" {
+		} else if why := rollout.Problem(pod); why != "" {
 			out = append(out, found(Problem, wordOf(why), "pod "+pod.Name, why, ""))
 		}
 	}
 	if len(out) == 0 {
-		out = append(out, found(Problem, word, about, step, fmt.Sprintf("look at the events of its pods: kubectl describe pods"+
+		out = append(out, found(Problem, word, about, is.Step, fmt.Sprintf("look at the events of its pods: kubectl describe pods"+
 			" -n %s -l app.kubernetes.io/name=%s", f.Namespace, f.Side.chart())))
 	}
 	return out
@@ -99,6 +100,39 @@ func programs(f *Facts) []Finding {
 		}
 	}
 	return out
+}
+
+// identities tells what our programs hold of SVIDs and bundles.
+func identities(f *Facts) []Finding {
+	var out []Finding
+	for _, pod := range slices.Sorted(maps.Keys(f.Asked)) {
+		about, asked := f.Side.program()+" in pod "+pod, f.Asked[pod]
+		switch {
+		case asked.err != nil: // said before
+		case asked.is.Identity.err != nil:
+			out = append(out, found(Unknown, inspect.ReasonSVIDExpired, about,
+				"does not say how its SVID and bundles are: "+cli.OneLine(asked.is.Identity.err),
+				"upgrade it, if it is of an earlier release than this agentctl; its log has more"))
+		default:
+			for _, one := range asked.is.Identity.is.Findings {
+				out = append(out, held(about, one))
+			}
+		}
+	}
+	return out
+}
+
+// held is a finding that a program says of itself.
+func held(about string, one inspect.Finding) Finding {
+	level, says := Problem, fmt.Sprintf("says of %s: %s", cli.CleanText(one.About), cli.CleanText(one.Says))
+	switch one.Level {
+	case inspect.Fine:
+		return well(one.Reason, about, says)[0]
+	case inspect.Warning:
+		level = Warning
+	case inspect.Problem:
+	}
+	return found(level, one.Reason, about, says, cli.CleanText(one.Cure))
 }
 
 // From so many connections on that were cut, and were younger than so many seconds on the average, something ends

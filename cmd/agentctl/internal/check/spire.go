@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +15,7 @@ import (
 // usesCSI reports whether our pods have the Workload API by the CSI driver, as the chart's values
 // say, or will.
 func (f *Facts) usesCSI() bool {
-	id, _ := f.Release.is.Values["identity"].(map[string]any)
+	id, _ := f.Chart.Values["identity"].(map[string]any)
 	source, _ := id["source"].(string)
 	return source != "spire-hostpath"
 }
@@ -116,7 +117,9 @@ func dnsName(f *Facts) []Finding {
 		if !slices.Contains(names, want) && !populated {
 			out = append(out, found(Problem, word, about,
 				fmt.Sprintf("gives the SVID no DNS name %s, so Argo CD refuses the certificate of the resource proxy", want),
-				fmt.Sprintf("agentctl identity register %s --dns %s, with the flags that it was registered by", "principal", want)))
+				fmt.Sprintf("agentctl hub install --trust-domain %s, which registers it with that name; or agentctl"+
+					" identity register principal --dns %s, with the flags that it was registered by", cmp.Or(f.own(), "NAME"),
+					want)))
 			continue
 		}
 		out = append(out, well(word, about, "gives the SVID the DNS name "+want)...)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -110,6 +111,16 @@ func (c *Connection) Config() (*rest.Config, error) {
 	config.UserAgent = "agentctl/" + buildinfo.Read().Version
 	config.WarningHandler = rest.NewWarningWriter(c.warnings, rest.WarningWriterOptions{Deduplicate: true})
 	return config, nil
+}
+
+// Client returns the configuration and a client of it. Nothing is contacted yet.
+func (c *Connection) Client() (*rest.Config, kubernetes.Interface, error) {
+	config, err := c.Config()
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	return config, client, err
 }
 
 // Hub opens the connection. Nothing is contacted yet.

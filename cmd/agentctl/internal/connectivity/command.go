@@ -22,6 +22,8 @@ type options struct {
 	// it answers.
 	pod, image string
 	port       int32
+	// repository, path and revision are what the Application deploys; empty for nothing.
+	repository, path, revision string
 	// proxy and redis are where the proxies of the hub are; nil and empty for ports of the
 	// principal's pod.
 	proxy               *url.URL
@@ -63,10 +65,13 @@ func newTestCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 			"A step that hub or spoke does not allow, or that you have no right for, is skipped, with the rule. It exits\n" +
 			"with 1 when a step failed. The pod in which logs, exec and port-forward are tried is made of --image,\n" +
 			"unless --pod names one that is there. The Application travels, and deploys nothing: it names no\n" +
-			"repository that there is, and the spoke's Argo CD says so.",
+			"repository that there is, and the spoke's Argo CD says so. With --repo-url it deploys what is at --path there,\n" +
+			"until it is synced and healthy, and takes it away again.",
 		Example: "  agentctl connectivity test edge-1 --context hub\n\n" +
 			"  # In a pod that is there\n" +
-			"  agentctl connectivity test edge-1 --pod web-0 --spoke-namespace web --port 8080",
+			"  agentctl connectivity test edge-1 --pod web-0 --spoke-namespace web --port 8080\n\n" +
+			"  # With something that is deployed\n" +
+			"  agentctl connectivity test edge-1 --repo-url https://git.example.com/apps.git --path guestbook",
 		Args:              c.args,
 		ValidArgsFunction: conn.CompleteName,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -85,6 +90,9 @@ func (c *testCommand) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.image, "image", "busybox:1.37", "image of the pod that is made; it needs sh, echo and httpd")
 	flags.StringVar(&o.pod, "pod", "", "pod of the spoke to use in place of one that is made; it needs echo")
 	flags.Int32Var(&o.port, "port", 8080, "port on which that pod answers whatever it gets")
+	flags.StringVar(&o.repository, "repo-url", "", "repository of what step sync deploys (default nothing)")
+	flags.StringVar(&o.path, "path", ".", "path in that repository")
+	flags.StringVar(&o.revision, "revision", "HEAD", "revision of that repository")
 	flags.StringVar(&o.proxyText, "resource-proxy", "",
 		"https URL of the hub's resource proxy (default by a port-forward to the principal's pod)")
 	flags.StringVar(&o.redis, "redis", "", "host:port of the hub's Redis proxy (default by a port-forward)")
@@ -93,7 +101,9 @@ func (c *testCommand) addFlags(cmd *cobra.Command) {
 		"file with the password of Redis (default the Secret of the hub's Argo CD)")
 	flags.DurationVar(&o.timeout, "timeout", time.Minute, "how long one step may take")
 	flags.StringVar(&o.skipText, "skip", "", "steps to leave out, such as revocation,redis")
-	for _, name := range []string{"spoke-namespace", "image", "pod", "port", "resource-proxy", "redis", "timeout"} {
+	for _, name := range []string{
+		"spoke-namespace", "image", "pod", "port", "resource-proxy", "redis", "timeout", "repo-url", "path", "revision",
+	} {
 		cli.Register(cmd, name, cobra.NoFileCompletions)
 	}
 	cli.Register(cmd, "skip", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -126,7 +136,7 @@ func (o *options) check() error {
 			continue
 		}
 		if !isStep(name) {
-			return fmt.Errorf("--skip %q is no step: use %s", name, cli.JoinOr(stepNames()))
+			return fmt.Errorf("--skip %q is not a step: use %s", name, cli.JoinOr(stepNames()))
 		}
 		o.skip = append(o.skip, name)
 	}
@@ -145,7 +155,7 @@ func (c *testCommand) run(ctx context.Context, name string) error {
 		return err
 	}
 	if c.output.Value == "" {
-		t.told = func(r Result) error {
+		t.report = func(r Result) error {
 			_, err := fmt.Fprintln(c.std.Out, cli.CleanText(r.String()))
 			return err
 		}

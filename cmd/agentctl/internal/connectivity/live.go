@@ -25,12 +25,12 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/forward"
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/install"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/rollout"
 )
 
 const (
-	// lookEvery is how often it is looked for what takes a moment.
-	lookEvery = 200 * time.Millisecond
+	// pollInterval is how often it is looked for what takes a moment.
+	pollInterval = 200 * time.Millisecond
 	// largeBytes is how large the large object is: near what a Kubernetes API takes.
 	largeBytes = 900 << 10
 	// container is that of the pod that is made.
@@ -62,11 +62,11 @@ func (t *tester) version(ctx context.Context) (string, error) {
 	case resp.Header.Get("Warning") != "":
 		return "", fmt.Errorf("the spoke does not answer itself: %s", resp.Header.Get("Warning"))
 	}
-	v, err := t.there.Discovery().ServerVersion()
+	v, err := t.spokeClient.Discovery().ServerVersion()
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("Kubernetes %s of the spoke answers in %s", v.GitVersion, took(begin)), nil
+	return fmt.Sprintf("Kubernetes %s of the spoke answers in %s", v.GitVersion, elapsed(begin)), nil
 }
 
 // configMap is one of ours on the spoke.
@@ -76,7 +76,7 @@ func (t *tester) configMap(name string, data map[string]string) *corev1.ConfigMa
 
 // create makes a ConfigMap on the spoke, which goes at the end.
 func (t *tester) create(ctx context.Context, cm *corev1.ConfigMap) error {
-	maps := t.there.CoreV1().ConfigMaps(t.ask.namespace)
+	maps := t.spokeClient.CoreV1().ConfigMaps(t.ask.namespace)
 	if _, err := maps.Create(ctx, cm, metav1.CreateOptions{FieldManager: "agentctl"}); err != nil {
 		return err
 	}
@@ -88,15 +88,15 @@ func (t *tester) create(ctx context.Context, cm *corev1.ConfigMap) error {
 
 // watch opens a watch, changes something, and hears of it.
 func (t *tester) watch(ctx context.Context) (string, error) {
-	name, begin := t.made()+"-watch", time.Now()
-	events, err := t.there.CoreV1().ConfigMaps(t.ask.namespace).Watch(ctx, metav1.ListOptions{
+	name, begin := t.objectName()+"-watch", time.Now()
+	events, err := t.spokeClient.CoreV1().ConfigMaps(t.ask.namespace).Watch(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
 	})
 	if err != nil {
 		return "", err
 	}
 	defer events.Stop()
-	opened, written := took(begin), time.Now()
+	opened, written := elapsed(begin), time.Now()
 	if err := t.create(ctx, t.configMap(name, nil)); err != nil {
 		if refusedByRule(err) {
 			return fmt.Sprintf("open after %s; no event is awaited, since nothing may be written", opened), nil
@@ -114,7 +114,7 @@ func (t *tester) watch(ctx context.Context) (string, error) {
 	case <-ctx.Done():
 		return "", fmt.Errorf("no event came: %w", ctx.Err())
 	}
-	return fmt.Sprintf("open after %s, an event %s after the write began", opened, took(written)), nil
+	return fmt.Sprintf("open after %s, an event %s after the write began", opened, elapsed(written)), nil
 }
 
 // largeObject writes one, and reads the same.
@@ -123,25 +123,25 @@ func (t *tester) largeObject(ctx context.Context) (string, error) {
 	if _, err := rand.Read(random); err != nil {
 		return "", err
 	}
-	text, name := base64.StdEncoding.EncodeToString(random), t.made()+"-large" // which no compression makes small
+	text, name := base64.StdEncoding.EncodeToString(random), t.objectName()+"-large" // which no compression makes small
 	begin := time.Now()
 	if err := t.create(ctx, t.configMap(name, map[string]string{"content": text})); err != nil {
 		return "", err
 	}
-	wrote, begin := took(begin), time.Now()
-	got, err := t.there.CoreV1().ConfigMaps(t.ask.namespace).Get(ctx, name, metav1.GetOptions{})
+	wrote, begin := elapsed(begin), time.Now()
+	got, err := t.spokeClient.CoreV1().ConfigMaps(t.ask.namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return "", err
 	}
 	if got.Data["content"] != text {
 		return "", errors.New("what is read is not what was written")
 	}
-	return fmt.Sprintf("%d KiB written in %s, read in %s", len(text)>>10, wrote, took(begin)), nil
+	return fmt.Sprintf("%d KiB written in %s, read in %s", len(text)>>10, wrote, elapsed(begin)), nil
 }
 
 // makePod makes the pod that the steps after it work in, and waits until it runs.
 func (t *tester) makePod(ctx context.Context) (string, error) {
-	pods := t.there.CoreV1().Pods(t.ask.namespace)
+	pods := t.spokeClient.CoreV1().Pods(t.ask.namespace)
 	if t.ask.pod != "" {
 		pod, err := pods.Get(ctx, t.ask.pod, metav1.GetOptions{})
 		if err != nil {
@@ -150,7 +150,7 @@ func (t *tester) makePod(ctx context.Context) (string, error) {
 		t.pod = pod.Name
 		return fmt.Sprintf("pod %s/%s is there, %s", t.ask.namespace, t.pod, pod.Status.Phase), nil
 	}
-	no, yes, user, name := false, true, int64(65532), t.made()
+	no, yes, user, name := false, true, int64(65532), t.objectName()
 	_, err := pods.Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: t.labels()},
 		Spec: corev1.PodSpec{
@@ -177,41 +177,42 @@ func (t *tester) makePod(ctx context.Context) (string, error) {
 	})
 	why := "it was not looked at"
 	begin := time.Now()
-	err = wait.PollUntilContextCancel(ctx, lookEvery, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		pod, err := pods.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err
 		}
-		why = cmp.Or(install.ProblemOf(pod), "its phase is "+string(pod.Status.Phase))
+		why = cmp.Or(rollout.Problem(pod), "its phase is "+string(pod.Status.Phase))
 		return pod.Status.Phase == corev1.PodRunning, nil
 	})
 	if err != nil {
 		return "", fmt.Errorf("pod %s/%s does not run: %s: %w", t.ask.namespace, name, why, err)
 	}
 	t.pod = name
-	return fmt.Sprintf("pod %s/%s runs after %s", t.ask.namespace, name, took(begin)), nil
+	return fmt.Sprintf("pod %s/%s runs after %s", t.ask.namespace, name, elapsed(begin)), nil
 }
 
 // logs reads what the pod has said.
 func (t *tester) logs(ctx context.Context) (string, error) {
 	begin, few := time.Now(), int64(10)
 	var text []byte
-	err := wait.PollUntilContextCancel(ctx, lookEvery, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		var err error
-		text, err = t.there.CoreV1().Pods(t.ask.namespace).GetLogs(t.pod, &corev1.PodLogOptions{TailLines: &few}).DoRaw(ctx)
+		pods := t.spokeClient.CoreV1().Pods(t.ask.namespace)
+		text, err = pods.GetLogs(t.pod, &corev1.PodLogOptions{TailLines: &few}).DoRaw(ctx)
 		return t.ask.pod != "" || len(text) > 0, err // a pod that is there may have said nothing
 	})
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d bytes after %s", len(text), took(begin)), nil
+	return fmt.Sprintf("%d bytes after %s", len(text), elapsed(begin)), nil
 }
 
 // exec runs echo in the pod.
 func (t *tester) exec(ctx context.Context) (string, error) {
-	req := t.there.CoreV1().RESTClient().Post().Resource("pods").Namespace(t.ask.namespace).Name(t.pod).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Command: []string{"echo", t.id}, Stdout: true, Stderr: true},
-			scheme.ParameterCodec)
+	req := t.spokeClient.CoreV1().RESTClient().Post().Resource("pods").Namespace(t.ask.namespace).Name(t.pod).
+		SubResource("exec").VersionedParams(&corev1.PodExecOptions{Command: []string{"echo", t.id}, Stdout: true, Stderr: true},
+		scheme.ParameterCodec)
 	spdy, err := remotecommand.NewSPDYExecutor(t.spoke, http.MethodPost, req.URL())
 	if err != nil {
 		return "", err
@@ -234,7 +235,7 @@ func (t *tester) exec(ctx context.Context) (string, error) {
 	if !strings.Contains(out.String(), t.id) {
 		return "", fmt.Errorf("echo says %q", out.String())
 	}
-	return "echo answers after " + took(begin), nil
+	return "echo answers after " + elapsed(begin), nil
 }
 
 // portForward says something to a port of the pod, and hears something.
@@ -261,7 +262,7 @@ func (t *tester) portForward(ctx context.Context) (string, error) {
 	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
 		return "", fmt.Errorf("port %d says nothing: %w", t.ask.port, err)
 	}
-	return fmt.Sprintf("port %d answers after %s", t.ask.port, took(begin)), nil
+	return fmt.Sprintf("port %d answers after %s", t.ask.port, elapsed(begin)), nil
 }
 
 // reach makes the clients of the spoke.
@@ -269,6 +270,6 @@ func (t *tester) reach(config *rest.Config) (err error) {
 	config.UserAgent = t.config.UserAgent
 	config.QPS, config.Burst = t.config.QPS, t.config.Burst
 	t.spoke = config
-	t.there, err = kubernetes.NewForConfig(config)
+	t.spokeClient, err = kubernetes.NewForConfig(config)
 	return err
 }

@@ -25,8 +25,8 @@ import (
 // cacheFormat is the version of Argo CD's cache, in all its releases since 1.8.
 const cacheFormat = "1.8.3"
 
-// hearTime is how long a message is waited for that need not come.
-const hearTime = 10 * time.Second
+// changeTimeout is how long a message is waited for that need not come.
+const changeTimeout = 10 * time.Second
 
 // redis asks the hub's Redis proxy for the tree of the Application, as argocd-server does, and
 // subscribes to its changes.
@@ -59,14 +59,14 @@ func (t *tester) redis(ctx context.Context) (string, error) {
 	if _, err := subscription.Receive(ctx); err != nil {
 		return "", fmt.Errorf("SUBSCRIBE: %w", err)
 	}
-	subscribed := took(begin)
+	subscribed := elapsed(begin)
 	tree, err := treeOf(ctx, client, instance)
 	if err != nil {
 		return "", err
 	}
 	apps := t.objects.Resource(cli.ApplicationResource).Namespace(t.app.namespace)
-	heard := hear(ctx, apps, t.app.name, subscription)
-	return fmt.Sprintf("subscribed in %s, %s, %s", subscribed, tree, heard), nil
+	change := awaitChange(ctx, apps, t.app.name, subscription)
+	return fmt.Sprintf("subscribed in %s, %s, %s", subscribed, tree, change), nil
 }
 
 // treeOf reads the tree of the Application, in either form of Argo CD's cache.
@@ -77,9 +77,9 @@ func treeOf(ctx context.Context, client *goredis.Client, instance appkey.Instanc
 		value, err := client.Get(ctx, key).Bytes()
 		switch {
 		case err == nil:
-			return fmt.Sprintf("a tree of %d bytes in %s", len(value), took(begin)), nil
+			return fmt.Sprintf("a tree of %d bytes in %s", len(value), elapsed(begin)), nil
 		case errors.Is(err, goredis.Nil):
-			return fmt.Sprintf("no tree yet in %s", took(begin)), nil
+			return fmt.Sprintf("no tree yet in %s", elapsed(begin)), nil
 		case !strings.HasPrefix(err.Error(), "AGENTFORMAT "):
 			return "", fmt.Errorf("GET: %w", err)
 		}
@@ -87,9 +87,10 @@ func treeOf(ctx context.Context, client *goredis.Client, instance appkey.Instanc
 	return "", errors.New("GET: the spoke's Argo CD has another version of the cache than " + cacheFormat)
 }
 
-// hear asks for a refresh, and waits for the change that the spoke's Argo CD then publishes. It
+// awaitChange asks for a refresh, and waits for the change that the spoke's Argo CD then publishes. It
 // publishes one only if its comparison succeeds.
-func hear(ctx context.Context, apps dynamic.ResourceInterface, name string, subscription *goredis.PubSub) string {
+func awaitChange(ctx context.Context, apps dynamic.ResourceInterface, name string,
+	subscription *goredis.PubSub) string {
 	const nothing = "no change was published"
 	begin := time.Now()
 	refresh := `{"metadata":{"annotations":{"argocd.argoproj.io/refresh":"normal"}}}`
@@ -98,12 +99,12 @@ func hear(ctx context.Context, apps dynamic.ResourceInterface, name string, subs
 	if err != nil {
 		return nothing
 	}
-	ctx, cancel := context.WithTimeout(ctx, hearTime)
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	if _, err := subscription.ReceiveMessage(ctx); err != nil {
 		return nothing
 	}
-	return "a change was published " + took(begin) + " after a refresh"
+	return "a change was published " + elapsed(begin) + " after a refresh"
 }
 
 // redisPassword is that of the Redis of the hub's Argo CD; empty for none.

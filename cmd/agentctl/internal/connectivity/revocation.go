@@ -49,7 +49,7 @@ func (t *tester) revocation(ctx context.Context) (string, error) {
 	if err := answers(ctx, config, refused); err != nil {
 		return "", fmt.Errorf("the token goes on to count: %w", err)
 	}
-	return fmt.Sprintf("the token of Agent %s counted for nothing %s after the Agent was deleted", name, took(begin)), nil
+	return fmt.Sprintf("the token of Agent %s counted for nothing %s after the Agent was deleted", name, elapsed(begin)), nil
 }
 
 // register makes an Agent with a SPIFFE ID that no one has, which goes at the end.
@@ -74,7 +74,7 @@ func (t *tester) register(ctx context.Context, name string) error {
 		if err := t.hub.Agents.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
-		if err := gone(ctx, t.hub.Agents, name); err != nil {
+		if err := awaitGone(ctx, t.hub.Agents, name); err != nil {
 			return err
 		}
 		return t.forgetNamespace(ctx, name)
@@ -103,7 +103,7 @@ func answers(ctx context.Context, config *rest.Config, ok func(int) bool) error 
 		return err
 	}
 	last := "there was no answer"
-	err = wait.PollUntilContextCancel(ctx, lookEvery, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/version", http.NoBody)
 		if err != nil {
 			return false, err

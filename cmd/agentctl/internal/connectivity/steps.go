@@ -112,30 +112,30 @@ type tester struct {
 	id   string // part of the names of all that is made
 	ask  *options
 	// hub is the hub's Kubernetes API; agent the Agent as it is there.
-	hub     *cli.Hub
-	config  *rest.Config
-	client  kubernetes.Interface
-	objects dynamic.Interface
-	agent   *v1alpha1.Agent
-	told    func(Result) error
-	results []Result
-	undo    []leftover
+	hub       *cli.Hub
+	config    *rest.Config
+	client    kubernetes.Interface
+	objects   dynamic.Interface
+	agent     *v1alpha1.Agent
+	report    func(Result) error
+	results   []Result
+	leftovers []leftover
 	// What steps find for others.
-	doors doors
-	spoke *rest.Config
-	there kubernetes.Interface
-	pod   string
-	app   appRef
+	doors       doors
+	spoke       *rest.Config
+	spokeClient kubernetes.Interface
+	pod         string
+	app         appRef
 }
 
-// leftover is something that was made, and how it goes.
+// leftover is something that was made, and how it is removed.
 type leftover struct {
-	what string
-	take func(context.Context) error
+	what   string
+	remove func(context.Context) error
 }
 
 func newTester(ctx context.Context, conn *cli.Connection, name string, ask *options) (*tester, error) {
-	t := &tester{conn: conn, name: name, ask: ask, told: func(Result) error { return nil }}
+	t := &tester{conn: conn, name: name, ask: ask, report: func(Result) error { return nil }}
 	random := make([]byte, 4)
 	if _, err := rand.Read(random); err != nil {
 		return nil, err
@@ -186,8 +186,8 @@ func firstConnected(ctx context.Context, conn *cli.Connection) (string, error) {
 	return slices.Min(names), nil
 }
 
-// made is the name of what this run makes.
-func (t *tester) made() string { return "argomesh-connectivity-" + t.id }
+// objectName is the name of what this run makes.
+func (t *tester) objectName() string { return "argomesh-connectivity-" + t.id }
 
 // labels are those of what this run makes.
 func (t *tester) labels() map[string]string {
@@ -245,7 +245,7 @@ func (t *tester) attempt(ctx context.Context, s step, before map[string]Outcome)
 
 func (t *tester) add(r Result) error {
 	t.results = append(t.results, r)
-	return t.told(r)
+	return t.report(r)
 }
 
 // refusedByRule reports whether hub or spoke say that they do not allow a call, as a person has
@@ -266,26 +266,26 @@ func unlessForbidden(err error, doing string) error {
 // cleanTimeout bounds the removal of one thing.
 const cleanTimeout = 30 * time.Second
 
-// later has something taken away at the end.
-func (t *tester) later(what string, take func(context.Context) error) {
-	t.undo = append(t.undo, leftover{what, take})
+// later has something removed at the end.
+func (t *tester) later(what string, remove func(context.Context) error) {
+	t.leftovers = append(t.leftovers, leftover{what, remove})
 }
 
-// cleanUp takes away what was made, what came last first.
+// cleanUp removes what was made, what came last first.
 func (t *tester) cleanUp(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	defer t.doors.close()
 	begin, left := time.Now(), []string(nil)
-	for _, one := range slices.Backward(t.undo) {
+	for _, one := range slices.Backward(t.leftovers) {
 		ctx, cancel := context.WithTimeout(ctx, cleanTimeout)
-		err := one.take(ctx)
+		err := one.remove(ctx)
 		cancel()
 		if err != nil && !apierrors.IsNotFound(err) {
 			left = append(left, fmt.Sprintf("%s (%s)", one.what, cli.OneLine(err)))
 		}
 	}
 	r := Result{Step: stepCleanUp, Outcome: OK, Seconds: time.Since(begin).Seconds()}
-	r.Says = fmt.Sprintf("%d things were made and are gone", len(t.undo))
+	r.Says = fmt.Sprintf("%d things were made and are gone", len(t.leftovers))
 	if len(left) > 0 {
 		r.Outcome, r.Says = Failed, "left behind: "+strings.Join(left, ", ")
 		r.Cure = "delete what has the label argomesh.io/connectivity-test=" + t.id
@@ -293,7 +293,7 @@ func (t *tester) cleanUp(ctx context.Context) error {
 	return t.add(r)
 }
 
-// took is how long something took, for people.
-func took(since time.Time) string {
+// elapsed is how long something took, for people.
+func elapsed(since time.Time) string {
 	return cmp.Or(time.Since(since).Round(time.Millisecond), time.Millisecond).String()
 }

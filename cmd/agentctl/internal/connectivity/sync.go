@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
+	"github.com/argomesh/argomesh/backends/object"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	hubstate "github.com/argomesh/argomesh/fleet/hub"
 )
@@ -43,24 +44,37 @@ func (t *tester) sync(ctx context.Context) (string, error) {
 	if _, err := apps.Create(ctx, t.application(namespace), metav1.CreateOptions{FieldManager: "agentctl"}); err != nil {
 		return "", unlessForbidden(err, "create Applications in namespace "+namespace)
 	}
-	t.app = appRef{namespace, t.made()}
-	t.later(fmt.Sprintf("Application %s/%s", namespace, t.made()), func(ctx context.Context) error {
-		if err := apps.Delete(ctx, t.made(), metav1.DeleteOptions{}); err != nil {
+	t.app = appRef{namespace, t.objectName()}
+	t.later(fmt.Sprintf("Application %s/%s", namespace, t.objectName()), func(ctx context.Context) error {
+		if err := apps.Delete(ctx, t.objectName(), metav1.DeleteOptions{}); err != nil {
 			return err
 		}
-		return gone(ctx, apps, t.made())
+		return awaitGone(ctx, apps, t.objectName())
 	})
-	said := func(o *unstructured.Unstructured) bool {
-		at, _, _ := unstructured.NestedString(o.Object, "status", "reconciledAt")
-		return at != ""
+	done, otherwise := isReconciled, "the spoke's Argo CD has said nothing of it"
+	if t.ask.repository != "" {
+		done, otherwise = isDeployed, "it is not synced and healthy"
 	}
-	back, err := t.until(ctx, apps, "the spoke's Argo CD has said nothing of it", said)
+	back, err := t.until(ctx, apps, otherwise, done)
 	if err != nil {
 		return "", err
 	}
 	status, _, _ := unstructured.NestedString(back.Object, "status", "sync", "status")
 	return fmt.Sprintf("an Application went there and its status, %s, came back in %s", cmp.Or(status, "Unknown"),
-		took(begin)), nil
+		elapsed(begin)), nil
+}
+
+// isReconciled reports whether an Argo CD has looked at an Application.
+func isReconciled(o *unstructured.Unstructured) bool {
+	at, _, _ := unstructured.NestedString(o.Object, "status", "reconciledAt")
+	return at != ""
+}
+
+// isDeployed reports whether what an Application deploys is there.
+func isDeployed(o *unstructured.Unstructured) bool {
+	status, _, _ := unstructured.NestedString(o.Object, "status", "sync", "status")
+	health, _, _ := unstructured.NestedString(o.Object, "status", "health", "status")
+	return status == "Synced" && health == "Healthy"
 }
 
 // home is the namespace of the hub in which the agent's Applications are.
@@ -86,36 +100,41 @@ func (t *tester) project(ctx context.Context, namespace string) error {
 		"apiVersion": cli.ProjectResource.GroupVersion().String(), "kind": "AppProject",
 		"spec": map[string]any{
 			"description":      "of \"agentctl connectivity test\"",
-			"sourceRepos":      []any{noRepository},
+			"sourceRepos":      []any{cmp.Or(t.ask.repository, noRepository)},
 			"sourceNamespaces": []any{namespace},
 			"destinations":     []any{map[string]any{"name": t.name, "namespace": t.ask.namespace}},
 		},
 	}}
-	project.SetName(t.made())
+	project.SetName(t.objectName())
 	project.SetLabels(t.labels())
 	if _, err := projects.Create(ctx, project, metav1.CreateOptions{FieldManager: "agentctl"}); err != nil {
 		return unlessForbidden(err, "create AppProjects in namespace "+t.conn.Namespace)
 	}
-	t.later("AppProject "+t.made(), func(ctx context.Context) error {
-		return projects.Delete(ctx, t.made(), metav1.DeleteOptions{})
+	t.later("AppProject "+t.objectName(), func(ctx context.Context) error {
+		return projects.Delete(ctx, t.objectName(), metav1.DeleteOptions{})
 	})
 	return nil
 }
 
 // application is what travels.
 func (t *tester) application(namespace string) *unstructured.Unstructured {
+	spec := map[string]any{
+		"project":     t.objectName(),
+		"destination": map[string]any{"name": t.name, "namespace": t.ask.namespace},
+		"source":      map[string]any{"repoURL": noRepository, "path": ".", "targetRevision": "HEAD"},
+	}
 	app := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": cli.ApplicationResource.GroupVersion().String(), "kind": "Application",
-		"spec": map[string]any{
-			"project":     t.made(),
-			"destination": map[string]any{"name": t.name, "namespace": t.ask.namespace},
-			"source": map[string]any{
-				"repoURL": noRepository, "path": ".", "targetRevision": "HEAD",
-			},
-		},
+		"apiVersion": cli.ApplicationResource.GroupVersion().String(), "kind": "Application", "spec": spec,
 	}}
+	if t.ask.repository != "" {
+		spec["source"] = map[string]any{
+			"repoURL": t.ask.repository, "path": t.ask.path, "targetRevision": t.ask.revision,
+		}
+		spec["syncPolicy"] = map[string]any{"automated": map[string]any{}}
+		app.SetFinalizers([]string{object.CascadeFinalizer})
+	}
 	app.SetNamespace(namespace)
-	app.SetName(t.made())
+	app.SetName(t.objectName())
 	app.SetLabels(t.labels())
 	return app
 }
@@ -124,8 +143,8 @@ func (t *tester) application(namespace string) *unstructured.Unstructured {
 // Application and its Agent say of it.
 func (t *tester) until(ctx context.Context, apps dynamic.ResourceInterface, otherwise string,
 	done func(*unstructured.Unstructured) bool) (last *unstructured.Unstructured, err error) {
-	err = wait.PollUntilContextCancel(ctx, lookEvery, true, func(ctx context.Context) (bool, error) {
-		o, err := apps.Get(ctx, t.made(), metav1.GetOptions{})
+	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		o, err := apps.Get(ctx, t.objectName(), metav1.GetOptions{})
 		if err != nil {
 			return false, err
 		}
@@ -156,9 +175,9 @@ func conditionsOf(o *unstructured.Unstructured) string {
 	return ": " + strings.Join(all, "; ")
 }
 
-// gone waits until an object is.
-func gone(ctx context.Context, at dynamic.ResourceInterface, name string) error {
-	return wait.PollUntilContextCancel(ctx, lookEvery, true, func(ctx context.Context) (bool, error) {
+// awaitGone waits until an object is.
+func awaitGone(ctx context.Context, at dynamic.ResourceInterface, name string) error {
+	return wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		_, err := at.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return true, nil

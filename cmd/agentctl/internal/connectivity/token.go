@@ -12,8 +12,8 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/kubeconfig"
 )
 
-// tokenLife is that of the token of the test.
-const tokenLife = 15 * time.Minute
+// tokenLifetime is that of the token of the test.
+const tokenLifetime = 15 * time.Minute
 
 // token asks the principal for a token of the person who tests, and reaches the resource proxy.
 func (t *tester) token(ctx context.Context) (string, error) {
@@ -22,7 +22,7 @@ func (t *tester) token(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	said := fmt.Sprintf("made out to %s in %s", granted.User, took(begin))
+	says := fmt.Sprintf("made out to %s in %s", granted.User, elapsed(begin))
 	proxy, err := t.doors.resourceProxy(ctx)
 	if err != nil {
 		return "", err
@@ -31,13 +31,13 @@ func (t *tester) token(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return said, t.reach(config)
+	return says, t.reach(config)
 }
 
 // request asks for a token of an agent.
 func (t *tester) request(ctx context.Context, agent string) (*kubeconfig.Granted, error) {
 	return kubeconfig.Ask(ctx, t.config, kubeconfig.Question{
-		Namespace: t.conn.Namespace, Agent: agent, Life: tokenLife,
+		Namespace: t.conn.Namespace, Agent: agent, Lifetime: tokenLifetime,
 		Timeout: t.ask.timeout,
 	})
 }

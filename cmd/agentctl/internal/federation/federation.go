@@ -36,10 +36,10 @@ const (
 	bundleKey = "bundle.spiffe"
 	// server is the StatefulSet of the chart.
 	server = "argomesh-spire-server"
-	// publishTimeout is how long one that has started may take to write its bundle, and lookEvery how often that is
-	// looked for.
+	// publishTimeout is how long one that has started may take to write its bundle, and pollInterval how often that
+	// is looked for.
 	publishTimeout = 30 * time.Second
-	lookEvery      = 500 * time.Millisecond
+	pollInterval   = 500 * time.Millisecond
 )
 
 // notPolled ends the host of an endpoint that there is none of, since the object has to name one. No name
@@ -61,40 +61,40 @@ type Side struct {
 }
 
 // Plan is what has two sides trust each other. The zero value is nothing.
-type Plan struct{ ways []way }
+type Plan struct{ directions []direction }
 
-// way is one side that trusts the other.
-type way struct {
+// direction is one side that trusts the other.
+type direction struct {
 	objects *registration.Objects
 	changes []diff.Change[*unstructured.Unstructured]
-	told    string // what a person has to know; empty for nothing
+	note    string // what a person has to know; empty for nothing
 }
 
-// New plans for both ways, and has the API servers try what they would be asked. A federation that is
-// there stays, but for the endpoint if that was named; whose bundle is not published is told of.
+// New plans for both directions, and has the API servers try what they would be asked. A federation that is
+// there stays, but for the endpoint if that was named; whose bundle is not published is noted.
 func New(ctx context.Context, a, b Side) (Plan, error) {
 	var p Plan
 	for _, pair := range [][2]Side{{a, b}, {b, a}} {
-		w, err := newWay(ctx, pair[0], pair[1])
+		w, err := newDirection(ctx, pair[0], pair[1])
 		if err != nil {
 			return Plan{}, err
 		}
-		p.ways = append(p.ways, w)
+		p.directions = append(p.directions, w)
 	}
 	return p, nil
 }
 
 // Do carries the plan out, or says what it would do.
 func (p Plan) Do(ctx context.Context, out io.Writer, dryRun bool) error {
-	for _, w := range p.ways {
+	for _, w := range p.directions {
 		err := registration.CarryOut(out, w.changes, dryRun, func(done func(diff.Change[*unstructured.Unstructured])) error {
 			return w.objects.Apply(ctx, w.changes, dryRun, done)
 		})
 		if err != nil {
 			return err
 		}
-		if w.told != "" {
-			if _, err := fmt.Fprintln(out, cli.CleanText(w.told)); err != nil {
+		if w.note != "" {
+			if _, err := fmt.Fprintln(out, cli.CleanText(w.note)); err != nil {
 				return err
 			}
 		}
@@ -102,9 +102,17 @@ func (p Plan) Do(ctx context.Context, out io.Writer, dryRun bool) error {
 	return nil
 }
 
-// newWay plans that the SPIRE here trusts the trust domain of the other side.
-func newWay(ctx context.Context, here, other Side) (way, error) {
-	w := way{objects: here.Objects}
+// Will says, before it is done, what Do will do.
+func (p Plan) Will() (lines []string) {
+	for _, w := range p.directions {
+		lines = append(lines, registration.Will(w.changes)...)
+	}
+	return lines
+}
+
+// newDirection plans that the SPIRE here trusts the trust domain of the other side.
+func newDirection(ctx context.Context, here, other Side) (direction, error) {
+	w := direction{objects: here.Objects}
 	observed, err := here.Objects.List(ctx, spire.ClusterFederatedTrustDomainKind, "")
 	if err != nil {
 		return w, err
@@ -113,9 +121,9 @@ func newWay(ctx context.Context, here, other Side) (way, error) {
 	desired := find(observed, other.TrustDomain)
 	switch {
 	case desired == nil:
-		var told string
-		if desired, told, err = made(ctx, here, other, endpoint); err != nil || told != "" {
-			w.told = told
+		var note string
+		if desired, note, err = newObject(ctx, here, other, endpoint); err != nil || note != "" {
+			w.note = note
 			return w, err
 		}
 	case !spire.IsFederation(desired):
@@ -126,7 +134,7 @@ func newWay(ctx context.Context, here, other Side) (way, error) {
 		}
 	}
 	w.changes = spire.PlanFederationObjects(other.TrustDomain, desired, observed)
-	w.told = needsHelp(desired, here, other)
+	w.note = needsHelp(desired, here, other)
 	return w, here.Objects.Apply(ctx, w.changes, true, func(diff.Change[*unstructured.Unstructured]) {})
 }
 
@@ -140,9 +148,9 @@ func find(observed []*unstructured.Unstructured, td spiffeid.TrustDomain) *unstr
 	return nil
 }
 
-// made returns the object that is not there yet. told says what a person has to do where it cannot be made.
-func made(ctx context.Context, here, other Side,
-	endpoint string) (obj *unstructured.Unstructured, told string, err error) {
+// newObject returns the object that is not there yet. note says what a person has to do where it cannot be made.
+func newObject(ctx context.Context, here, other Side,
+	endpoint string) (obj *unstructured.Unstructured, note string, err error) {
 	bundle, why, err := published(ctx, other)
 	if err != nil {
 		return nil, "", err
@@ -157,6 +165,19 @@ func made(ctx context.Context, here, other Side,
 	}
 	obj, err = f.Object()
 	return obj, "", err
+}
+
+// OneSided says what a person does where one side alone is at hand, called here, so that its SPIRE trusts the trust
+// domain of the other; "" where it does already.
+func OneSided(ctx context.Context, objects *registration.Objects, here, other string,
+	td spiffeid.TrustDomain) (string, error) {
+	observed, err := objects.List(ctx, spire.ClusterFederatedTrustDomainKind, "")
+	if err != nil || find(observed, td) != nil {
+		return "", err
+	}
+	return fmt.Sprintf("the SPIRE of the %s does not trust %s yet, the trust domain of the %s, which is not at hand:"+
+		" have it do by \"agentctl identity federate %s --bundle-endpoint-url URL --bundle FILE\" there, with the"+
+		" bundle that \"spire-server bundle show -format spiffe\" prints on the %s", here, td, other, td, other), nil
 }
 
 // hostLabel is a trust domain as a part of a host.
@@ -211,13 +232,14 @@ func await(ctx context.Context, client kubernetes.Interface) (found *corev1.Conf
 	if _, none := client.AppsV1().StatefulSets(Namespace).Get(ctx, server, metav1.GetOptions{}); none != nil {
 		return maps.Get(ctx, configMap, metav1.GetOptions{})
 	}
-	late := wait.PollUntilContextTimeout(ctx, lookEvery, publishTimeout, true, func(ctx context.Context) (bool, error) {
+	hasBundle := func(context.Context) (bool, error) { // not that of the poll, which would cut the last question off
 		found, err = maps.Get(ctx, configMap, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
 		return err != nil || found.Data[bundleKey] != "", err
-	})
+	}
+	late := wait.PollUntilContextTimeout(ctx, pollInterval, publishTimeout, true, hasBundle)
 	if ctx.Err() != nil {
 		return nil, late
 	}

@@ -3,30 +3,40 @@
 package forward
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
-	"time"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
-// Ports are ports of a pod that are open.
+// Ports are ports of a pod that are open. The forwarder of client-go ends them all as soon as the pod resets
+// one connection; here that one alone ends.
 type Ports struct {
 	addresses map[int32]string
+	dialer    httpstream.Dialer
 	stop      context.CancelFunc
-	closed    chan struct{}
+	running   sync.WaitGroup // what listens, and each connection
+
+	mu      sync.Mutex
+	way     httpstream.Connection // to the pod
+	calls   int                   // connections so far, which the other end tells apart by number
+	stopped bool
 }
 
-// Open opens ports of a pod until Close is called or ctx is done. It waits until they are open, and
-// opens them again where they were when the way to the pod is lost.
+// Open opens ports of a pod until Close is called or ctx is done. It waits until they are open. A way to the pod
+// that is lost takes its connections with it; the next connection opens it again.
 func Open(ctx context.Context, config *rest.Config, namespace, pod string, ports ...int32) (*Ports, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -38,79 +48,131 @@ func Open(ctx context.Context, config *rest.Config, namespace, pod string, ports
 	}
 	url := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod).
 		SubResource("portforward").URL()
-	dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
-	wanted := make([]string, len(ports))
-	for i, port := range ports {
-		wanted[i] = fmt.Sprintf("0:%d", port)
-	}
-	ctx, stop := context.WithCancel(ctx)
-	start := func(wanted []string, ready chan struct{}) (*portforward.PortForwarder, error) {
-		return portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, wanted, ctx.Done(), ready, io.Discard, io.Discard)
-	}
-	addresses, ended, err := open(ctx, start, wanted)
+	dialer := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
+	p, err := open(ctx, dialer, ports)
 	if err != nil {
-		stop()
 		return nil, fmt.Errorf("forward ports of pod %s/%s: %w", namespace, pod, err)
 	}
-	p := &Ports{addresses: addresses, stop: stop, closed: make(chan struct{})}
-	go p.keep(ctx, start, ended)
 	return p, nil
 }
 
-// starter makes what forwards the wanted ports, each local:remote, and closes ready once they are open.
-type starter func(wanted []string, ready chan struct{}) (*portforward.PortForwarder, error)
-
-// open opens the ports, waits until they are open, and returns where each is. Ended is closed when they
-// are open no more.
-func open(ctx context.Context, start starter, wanted []string) (at map[int32]string, ended <-chan struct{}, err error) {
-	ready, over := make(chan struct{}), make(chan struct{})
-	forwarder, err := start(wanted, ready)
-	if err != nil {
-		return nil, nil, err
+// open opens ports by a dialer.
+func open(ctx context.Context, dialer httpstream.Dialer, ports []int32) (*Ports, error) {
+	p := &Ports{addresses: map[int32]string{}, dialer: dialer}
+	var err error
+	if p.way, err = p.dial(); err != nil {
+		return nil, err
 	}
-	var end error
-	go func() {
-		defer close(over)
-		end = forwarder.ForwardPorts() // nil when it is stopped
-	}()
-	select {
-	case <-over:
-		return nil, nil, cmp.Or(end, ctx.Err(), portforward.ErrLostConnectionToPod)
-	case <-ready:
-	}
-	ports, err := forwarder.GetPorts()
-	if err != nil {
-		return nil, nil, err
-	}
-	at = map[int32]string{}
+	ctx, p.stop = context.WithCancel(ctx)
 	for _, port := range ports {
-		at[int32(port.Remote)] = fmt.Sprintf("127.0.0.1:%d", port.Local) //nolint:gosec // it came as one
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			p.Close()
+			return nil, errors.Join(err, p.shut())
+		}
+		p.addresses[port] = l.Addr().String()
+		context.AfterFunc(ctx, func() { _ = l.Close() }) // only accepted from
+		p.running.Go(func() { p.accept(l, port) })
 	}
-	return at, over, nil
+	p.running.Go(func() {
+		<-ctx.Done()
+		_ = p.shut() // what was on it has ended
+	})
+	return p, nil
 }
 
-// reopenAfter is how long ports stay closed that were lost, before they are opened again.
-const reopenAfter = 200 * time.Millisecond
+// dial opens a way to the pod.
+func (p *Ports) dial() (httpstream.Connection, error) {
+	way, protocol, err := p.dialer.Dial(portforward.PortForwardProtocolV1Name)
+	if err != nil {
+		return nil, err
+	}
+	if protocol != portforward.PortForwardProtocolV1Name {
+		return nil, errors.Join(fmt.Errorf("the API server speaks %q", protocol), way.Close())
+	}
+	return way, nil
+}
 
-// keep opens the ports again, each where it was, whenever they are lost: a single connection that the
-// pod resets ends the forwarding of all.
-func (p *Ports) keep(ctx context.Context, start starter, ended <-chan struct{}) {
-	defer close(p.closed)
-	wanted := make([]string, 0, len(p.addresses))
-	for remote, local := range p.addresses {
-		wanted = append(wanted, fmt.Sprintf("%s:%d", strings.TrimPrefix(local, "127.0.0.1:"), remote))
-	}
+// shut closes the way for good, and with it all connections.
+func (p *Ports) shut() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = true
+	return p.way.Close()
+}
+
+// accept forwards what connects to l, until that is closed.
+func (p *Ports) accept(l net.Listener, port int32) {
 	for {
-		if ended != nil { // nil: they could not be opened, and are tried again
-			<-ended
-		}
-		select {
-		case <-ctx.Done():
+		conn, err := l.Accept()
+		if err != nil {
 			return
-		case <-time.After(reopenAfter):
 		}
-		_, ended, _ = open(ctx, start, wanted)
+		p.running.Go(func() {
+			defer func() { _ = conn.Close() }() // either end sees what became of the other
+			p.forward(conn, port)
+		})
 	}
+}
+
+// next returns the way to the pod, opened again if it was lost, and a number for a connection.
+func (p *Ports) next() (httpstream.Connection, string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped {
+		return nil, "", net.ErrClosed
+	}
+	select {
+	case <-p.way.CloseChan():
+		way, err := p.dial()
+		if err != nil {
+			return nil, "", err
+		}
+		p.way = way
+	default:
+	}
+	p.calls++
+	return p.way, strconv.Itoa(p.calls), nil
+}
+
+// forward passes on what conn says, and what the pod answers, until the pod ends or conn fails. A connection that
+// comes to nothing is closed: who dialled sees it.
+func (p *Ports) forward(conn net.Conn, port int32) {
+	way, number, err := p.next()
+	if err != nil {
+		return
+	}
+	header := http.Header{}
+	header.Set(corev1.PortHeader, strconv.Itoa(int(port)))
+	header.Set(corev1.PortForwardRequestIDHeader, number)
+	header.Set(corev1.StreamType, corev1.StreamTypeError)
+	problems, err := way.CreateStream(header)
+	if err != nil {
+		return
+	}
+	defer way.RemoveStreams(problems)
+	_ = problems.Close() // nothing is written to it
+	header.Set(corev1.StreamType, corev1.StreamTypeData)
+	data, err := way.CreateStream(header)
+	if err != nil {
+		return
+	}
+	defer way.RemoveStreams(data)
+
+	ended := make(chan struct{}, 2)
+	p.running.Go(func() {
+		_, _ = io.Copy(conn, data) // either end sees what became of the other
+		ended <- struct{}{}
+	})
+	p.running.Go(func() {
+		if _, err := io.Copy(data, conn); err != nil {
+			ended <- struct{}{}
+		}
+		_ = data.Close() // the pod may have more to say
+	})
+	<-ended
+	_ = data.Reset()                     // else what is not read blocks the other streams
+	_, _ = io.Copy(io.Discard, problems) // and so would this
 }
 
 // PortOf is the port of a pod that has a name, or ends in it after a hyphen; 0 for none.
@@ -131,5 +193,5 @@ func (p *Ports) Address(port int32) string { return p.addresses[port] }
 // Close closes the ports and waits until they are.
 func (p *Ports) Close() {
 	p.stop()
-	<-p.closed
+	p.running.Wait()
 }

@@ -32,15 +32,15 @@ func mappedBy(m hubstate.Mapping, cfg principalconfig.Config, agents []v1alpha1.
 	}
 }
 
-// spot is where an Application of the hub is deployed. The zero value is nowhere.
-type spot struct {
+// location is where an Application of the hub is deployed. The zero value is nowhere.
+type location struct {
 	agent     identity.AgentName
 	namespace string // on the spoke; empty for that of its Argo CD
 }
 
-func (s spot) String() string {
+func (s location) String() string {
 	switch {
-	case s == spot{}:
+	case s == location{}:
 		return "no agent"
 	case s.namespace == "":
 		return "agent " + s.agent.String() + ", namespace of Argo CD"
@@ -50,7 +50,7 @@ func (s spot) String() string {
 
 // seen is what a mapping makes of an Application.
 type seen struct {
-	at spot
+	at location
 	// busy and barred say why it may not move now, and why its AppProject keeps it on the hub.
 	busy, barred string
 }
@@ -68,17 +68,17 @@ func (m mapped) see(app *unstructured.Unstructured, projects admission.HubProjec
 		return seen{}
 	}
 	rules := m.cfg.Rules(m.registry, hubstate.Hub{}, name, agent)
-	place, sent := rules.PlaceOnSpoke(app.Object)
+	place, sent := rules.LocationOnSpoke(app.Object)
 	if !sent {
 		return seen{}
 	}
-	return seen{at: spot{name, place.Namespace}, busy: place.Busy, barred: rules.ReviewHub(app.Object, projects)}
+	return seen{at: location{name, place.Namespace}, busy: place.Busy, barred: rules.ReviewHub(app.Object, projects)}
 }
 
 // move is an Application that another mapping has in another place.
 type move struct {
 	name     string // with its namespace
-	from, to spot
+	from, to location
 	// lost says what would be lost by it, and what helps; empty for nothing.
 	lost string
 }
@@ -88,7 +88,7 @@ func (m move) does() string {
 	switch {
 	case m.lost != "":
 		return m.lost
-	case m.from == spot{}:
+	case m.from == location{}:
 		return "the agent gets it and deploys it"
 	case m.from.agent == m.to.agent:
 		return "the spoke's copy is released there and created again, with another tracking id; its workloads stay"
@@ -103,13 +103,13 @@ func movesOf(apps []*unstructured.Unstructured, before, after mapped,
 	projects admission.HubProjects) (moves []move, stay int) {
 	for _, app := range apps {
 		was, is := before.see(app, projects), after.see(app, projects)
-		if was.at == (spot{}) && is.at == (spot{}) {
+		if was.at == (location{}) && is.at == (location{}) {
 			continue
 		}
 		m := move{name: app.GetNamespace() + "/" + app.GetName(), from: was.at, to: is.at}
 		switch {
-		case is.at == spot{}:
-			m.lost = after.nobodys(app)
+		case is.at == location{}:
+			m.lost = after.unownedReason(app)
 		case was.at != is.at && is.barred != "":
 			m.lost = "its AppProject keeps it on the hub, so it would leave the one place and not come to the other: " +
 				is.barred
@@ -126,8 +126,8 @@ func movesOf(apps []*unstructured.Unstructured, before, after mapped,
 	return moves, stay
 }
 
-// nobodys says why no agent would have an Application, and what helps.
-func (m mapped) nobodys(app *unstructured.Unstructured) string {
+// unownedReason says why no agent would have an Application, and what helps.
+func (m mapped) unownedReason(app *unstructured.Unstructured) string {
 	if says := m.untaken(app.GetName(), placementOf(app)).Message; says != "" {
 		return says
 	}
@@ -138,7 +138,7 @@ func (m mapped) nobodys(app *unstructured.Unstructured) string {
 func leavings(moves []move) map[identity.AgentName]int {
 	out := map[identity.AgentName]int{}
 	for _, m := range moves {
-		if m.from != (spot{}) {
+		if m.from != (location{}) {
 			out[m.from.agent]++
 		}
 	}

@@ -93,8 +93,8 @@ func (c *setMappingCommand) run(ctx context.Context, to hubstate.Mapping) error 
 	if err != nil {
 		return cli.ExplainKubeconfig(err, c.conn.Rules)
 	}
-	keeper := review.HubKeeper(client, cfg)
-	kept, err := keeper.Read(ctx)
+	store := review.HubStore(client, cfg)
+	kept, err := store.Read(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("%s: there is no ConfigMap %s in namespace %s, so no principal has started on this hub: "+
@@ -129,7 +129,7 @@ func (c *setMappingCommand) run(ctx context.Context, to hubstate.Mapping) error 
 	if ok, err := c.agreed(len(moves), kept.Mapping, to); err != nil || !ok {
 		return err
 	}
-	if err := keeper.SetMapping(ctx, kept.Mapping, to); err != nil {
+	if err := store.SetMapping(ctx, kept.Mapping, to); err != nil {
 		if errors.Is(err, hubstate.ErrMapping) {
 			return fmt.Errorf("%s: %w; look again", doing, err)
 		}

@@ -101,8 +101,8 @@ func startSource(ctx context.Context, cfg workload.Config) (source *workload.Sou
 		cancel()
 		ended.Wait()
 	}
-	patience, done := context.WithTimeout(ctx, registration.WorkloadAPITimeout)
+	limited, done := context.WithTimeout(ctx, registration.WorkloadAPITimeout)
 	defer done()
-	err = source.WaitReady(patience)
+	err = source.WaitReady(limited)
 	return source, stop, err
 }

@@ -66,9 +66,9 @@ func newDoctorCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 	return cmd
 }
 
-// looks reports whether the local identity is looked at. Who only has a configuration
+// inspectsIdentity reports whether the local identity is inspected. Who only has a configuration
 // checked may be where there is none.
-func (c *doctorCommand) looks() bool {
+func (c *doctorCommand) inspectsIdentity() bool {
 	l := c.local
 	return c.config == "" && c.principalConfig == "" || l.socket != "" || os.Getenv(registration.SocketEnv) != "" ||
 		l.hub || l.principal != ""
@@ -80,8 +80,8 @@ var ErrUnwell = errors.New("there are problems: see above")
 func (c *doctorCommand) run(ctx context.Context) error {
 	var s Report
 	var err error
-	if c.looks() {
-		s, err = c.local.look(ctx, c.conn)
+	if c.inspectsIdentity() {
+		s, err = c.local.report(ctx, c.conn)
 	}
 	found := s.findings
 	var failures []error // of what was to be reviewed

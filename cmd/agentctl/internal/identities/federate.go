@@ -312,7 +312,7 @@ func (c *federateCommand) checkServer(ctx context.Context, client *serverapi.Cli
 	}
 	var managers spire.Managers
 	err = client.ListEntries(ctx, serverapi.EntryFilter{}, func(e spire.Entry) error {
-		managers.Note(e)
+		managers.Add(e)
 		return nil
 	})
 	if err != nil {

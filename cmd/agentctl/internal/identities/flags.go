@@ -40,7 +40,7 @@ func (l *localIdentity) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&l.principal, "principal", "",
 		"host:port of a principal to dial: whether it accepts this identity, and what its own is")
 	flags.StringArrayVar(&l.principalIDs, "principal-id", nil,
-		"SPIFFE ID that the principal must have, as principal.spiffe_ids of the configuration; with --hub, the one that is no agent's; may be repeated")
+		"SPIFFE ID that the principal must have, as principal.spiffe_ids of the configuration; with --hub, the one that no agent has; may be repeated")
 	flags.StringVar(&l.agent, "agent", "",
 		"name of the agent for which the principal must know this identity, as name of the configuration")
 	l.by.addFlags(cmd)

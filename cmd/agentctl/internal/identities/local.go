@@ -20,15 +20,15 @@ import (
 type Report struct {
 	inspect.Offer
 	// Registry says of each SVID whose it is on the hub.
-	Registry []verdict `json:"registry,omitempty"`
+	Registry []registryAnswer `json:"registry,omitempty"`
 	// Principal is what came of dialling it.
 	Principal *ProbeResult `json:"principal,omitempty"`
 
 	findings []inspect.Finding
 }
 
-// verdict is what the registry of the hub says of one SPIFFE ID.
-type verdict struct {
+// registryAnswer is what the registry of the hub says of one SPIFFE ID.
+type registryAnswer struct {
 	SPIFFEID string `json:"spiffeID"`
 	// Agent is whose it is; empty when it is no one's, or may not connect.
 	Agent string `json:"agent,omitempty"`
@@ -36,9 +36,9 @@ type verdict struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// look sees all that the flags ask for, and finds what is wrong. The error is that of
+// report sees all that the flags ask for, and finds what is wrong. The error is that of
 // the Workload API itself, or of the hub's.
-func (l *localIdentity) look(ctx context.Context, conn *cli.Connection) (Report, error) {
+func (l *localIdentity) report(ctx context.Context, conn *cli.Connection) (Report, error) {
 	expect, to, err := l.expectation()
 	if err != nil {
 		return Report{}, err
@@ -131,12 +131,12 @@ func parseIDs(flag string, texts []string) ([]spiffeid.ID, error) {
 }
 
 // askRegistry asks the registry about each SVID of the offer, as the principal does.
-func askRegistry(agents []v1alpha1.Agent, offer inspect.Offer) []verdict {
+func askRegistry(agents []v1alpha1.Agent, offer inspect.Offer) []registryAnswer {
 	var registry fleet.Registry
 	registry.Set(agents)
-	out := make([]verdict, 0, len(offer.SVIDs))
+	out := make([]registryAnswer, 0, len(offer.SVIDs))
 	for _, svid := range offer.SVIDs {
-		v := verdict{SPIFFEID: svid.SPIFFEID}
+		v := registryAnswer{SPIFFEID: svid.SPIFFEID}
 		agent, err := registry.Admit(identity.Peer{ID: svid.ID(), NotAfter: svid.NotAfter, Method: identity.MethodX509})
 		if err != nil {
 			v.Refused = cli.OneLine(err)
@@ -151,7 +151,7 @@ func askRegistry(agents []v1alpha1.Agent, offer inspect.Offer) []verdict {
 // diagnoseRegistry says of each SVID whose it is, and of each Agent whether this
 // Workload API, if it is the principal's, lets the principal check it. principal are the
 // SPIFFE IDs that the principal is known to have; they may be none.
-func diagnoseRegistry(agents []v1alpha1.Agent, offer inspect.Offer, verdicts []verdict,
+func diagnoseRegistry(agents []v1alpha1.Agent, offer inspect.Offer, verdicts []registryAnswer,
 	principal []spiffeid.ID) []inspect.Finding {
 	var found []inspect.Finding
 	for _, v := range verdicts {

@@ -37,7 +37,7 @@ func TestRegistryJudges(t *testing.T) {
 		agent("edge-1", 1, edge1ID.String()), agent("edge-2", 2, edge1ID.String()), agent("edge-3", 3, "spiffe://far.test/a", "spiffe://far.test/b"), agent("edge-4", 4, "x"),
 	}
 	verdicts := askRegistry(agents, offer)
-	want := []verdict{
+	want := []registryAnswer{
 		{SPIFFEID: edge1ID.String(), Agent: "edge-1"},
 		{SPIFFEID: "spiffe://edge.test/other", Refused: "spiffe://edge.test/other is not in spec.identity.spiffeIDs of any Agent: identity not accepted"},
 	}

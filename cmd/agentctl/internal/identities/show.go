@@ -43,17 +43,17 @@ func newShowCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 }
 
 func (c *showCommand) run(ctx context.Context) error {
-	s, err := c.local.look(ctx, c.conn)
+	s, err := c.local.report(ctx, c.conn)
 	if err != nil {
 		return registration.ExplainAsk(err)
 	}
 	if !c.output.IsTable() {
 		return c.output.Structured(c.std.Out, s)
 	}
-	return printSight(c.std.Out, s, c.output.Value == "wide")
+	return printReport(c.std.Out, s, c.output.Value == "wide")
 }
 
-func printSight(w io.Writer, s Report, wide bool) error {
+func printReport(w io.Writer, s Report, wide bool) error {
 	tabs := cli.NewTable(w, wide)
 	tabs.Row([]string{"SVID", "HINT", "VALID FOR"}, "NOT AFTER", "KEY", "CHAIN", "DNS NAMES", "ISSUER")
 	for _, v := range s.SVIDs {

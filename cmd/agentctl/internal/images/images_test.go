@@ -63,7 +63,18 @@ func TestAsk(t *testing.T) {
 			t.Errorf("%s counts as there, or as missing", image)
 		}
 	}
+	if lines := got.Lines(); len(lines) != 3 || !strings.Contains(strings.Join(lines, "\n"), gone+" could not be asked from here") ||
+		!strings.Contains(lines[0], "run this again") {
+		t.Errorf("it says %q", lines)
+	}
 	if len(got.Unasked) != 3 || (Answer{}).Refusal() != nil {
 		t.Errorf("got %+v", got)
+	}
+}
+
+func TestByTag(t *testing.T) {
+	t.Parallel()
+	if got, want := ByTag([]string{"a:1", "b:1@sha256:0", "c@sha256:0", "d"}), []string{"a:1", "d"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

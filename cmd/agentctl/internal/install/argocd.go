@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/argomesh/argomesh/charts"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/rollout"
 )
 
 // redisProxy is the host of the Service by which argocd-server reaches the Redis proxy.
@@ -48,27 +50,42 @@ func (s *side) known(values map[string]any) (map[string]any, error) {
 }
 
 // planServer plans that argocd-server finds the trees of spokes by the Redis proxy, if the values
-// have one. The API server has tried it.
-func (s *side) planServer(ctx context.Context, argo argocd.State, values map[string]any) (serverPlan, error) {
-	address, byHand := redisProxyOf(values)
-	if address == "" || argo.Server == nil {
-		return serverPlan{}, nil
-	}
-	use := func(d *appsv1.Deployment) argocd.Change { return argocd.UseRedis(d, address) }
-	p := serverPlan{server: argo.Server, change: use(argo.Server), decide: use}
-	if p.change.Args == nil {
+// have one, and takes Applications of the namespaces of agents. The API server has tried it.
+func (s *side) planServer(ctx context.Context, argo argocd.State, values map[string]any) (p serverPlan, err error) {
+	if argo.Server == nil {
 		return p, nil
 	}
-	by := argocd.Manager(argo.Server)
-	switch {
-	case byHand != "":
-		return serverPlan{told: fmt.Sprintf("%s: give argocd-server --redis=%s and what that needs", byHand, address)}, nil
-	case by != "":
-		return serverPlan{told: fmt.Sprintf("argocd-server is managed by %s, which would put a change back: have that give it the"+
-			" argument --redis=%s (in the chart argo-cd by server.extraArgs); without, Argo CD shows no trees of spokes", by,
-			address)}, nil
+	var flags []argocd.Flag
+	address, byHand := redisProxyOf(values)
+	if redis := argocd.RedisAt(address); address != "" && byHand == "" {
+		flags = append(flags, redis)
+	} else if address != "" && !argocd.Has(argo.Server, redis) {
+		p.told = append(p.told, fmt.Sprintf("%s: give argocd-server --redis=%s and what that needs", byHand, address))
 	}
-	return p, s.explainServer(argocd.Apply(ctx, s.client, p.server, p.decide, true))
+	if argo.OwnNamespaces == "" {
+		may, err := argocd.MayListAll(ctx, s.client, argo.Server)
+		if err != nil {
+			return p, s.explain(err, "ask what argocd-server may list")
+		}
+		if may {
+			flags = append(flags, argocd.AnyNamespace())
+		} else {
+			p.told = append(p.told, "argocd-server shows no Applications of other namespaces, such as those of autonomous agents, since"+
+				" its service account may not list them, as far as you may ask: give it the rights of examples/k8s-rbac of Argo CD, and run this again")
+		}
+	}
+	change := func(d *appsv1.Deployment) argocd.Change { return argocd.Use(d, flags...) }
+	if change(argo.Server).Args == nil {
+		return p, nil
+	}
+	if by := argocd.Manager(argo.Server); by != "" {
+		p.told = append(p.told, fmt.Sprintf("argocd-server is managed by %s, which would put a change back: have that give it the"+
+			" arguments %s (in the chart argo-cd by server.extraArgs); without, Argo CD does not show what is on spokes", by,
+			strings.Join(argocd.Texts(flags), " ")))
+		return p, nil
+	}
+	p.server, p.change, p.decide, p.flags = argo.Server, change(argo.Server), change, flags
+	return p, explainServer(s, argocd.Apply(ctx, s.client, p.server, p.decide, true))
 }
 
 // redisProxyOf returns where the values have the Redis proxy; "" for nowhere. byHand says why
@@ -93,54 +110,89 @@ func redisProxyOf(values map[string]any) (address, byHand string) {
 
 // setServer carries the plan out, once the principal is there.
 func (s *side) setServer(ctx context.Context, p serverPlan, o *options) error {
-	if p.told != "" {
-		return s.say("%s", p.told)
+	if err := sayAll(s, p.told); err != nil || p.change.Args == nil {
+		return err
 	}
-	if p.change.Args == nil {
-		return nil
-	}
-	err := s.alone(ctx, func(ctx context.Context) error {
-		return s.explainServer(argocd.Apply(ctx, s.client, p.server, p.decide, false))
+	err := s.turns().Take(ctx, func(ctx context.Context) error {
+		return explainServer(s, argocd.Apply(ctx, s.client, p.server, p.decide, false))
 	})
 	if err != nil {
 		return err
 	}
-	if err := s.say("Deployment %s uses the Redis proxy, which shows the trees of spokes", p.server.Name); err != nil {
+	if err := s.say("Deployment %s has %s, by which it shows what is on spokes", p.server.Name,
+		strings.Join(argocd.Texts(p.flags), " ")); err != nil {
 		return err
 	}
 	if o.noWait {
 		return nil
 	}
-	return s.waitReady(ctx, workload{deployment, p.server.Name}, o.timeout)
+	return s.waitReady(ctx, rollout.Workload{Kind: rollout.Deployment, Name: p.server.Name}, o.timeout)
 }
 
-// restoreServer gives argocd-server the Redis that it had, before the Redis proxy goes.
-func (s *side) restoreServer(ctx context.Context, values map[string]any, timeout time.Duration) error {
+// withdrawTerminal gives Argo CD its setting of terminals back.
+func withdrawTerminal(ctx context.Context, s *side) error {
+	if s.chart != charts.Principal {
+		return nil
+	}
+	told, err := argocd.WithdrawTerminal(ctx, s.client, s.namespace)
+	if err != nil {
+		return s.explain(err, "restore exec.enabled in ConfigMap argocd-cm")
+	}
+	return sayAll(s, told)
+}
+
+// planRestore plans that argocd-server has the flags again that it had, before the Redis proxy goes.
+func (s *side) planRestore(ctx context.Context, values map[string]any) (p serverPlan, err error) {
+	if s.chart != charts.Principal {
+		return p, nil
+	}
 	address, _ := redisProxyOf(values)
 	argo, err := argocd.Observe(ctx, s.client, s.namespace)
 	if err != nil {
-		return s.explain(err, "look at Argo CD")
+		return p, s.explain(err, "look at Argo CD")
 	}
-	if argo.Server == nil || address == "" {
-		return nil
+	if argo.Server == nil {
+		return p, nil
 	}
-	restore := func(d *appsv1.Deployment) argocd.Change { return argocd.Restore(d, address) }
-	if restore(argo.Server).Args == nil {
-		if argocd.Uses(argo.Server, address) {
-			return s.say("argocd-server still has --redis=%s, which was not set by agentctl: take it away", address)
+	flags := []argocd.Flag{argocd.AnyNamespace()}
+	if address != "" {
+		redis := argocd.RedisAt(address)
+		flags = append(flags, redis)
+		if _, ours := argo.Server.Annotations[redis.Before]; !ours && argocd.Has(argo.Server, redis) {
+			p.told = append(p.told, fmt.Sprintf("argocd-server still has --redis=%s, which was not set by agentctl:"+
+				" take it away", address))
 		}
-		return nil
 	}
-	if err := s.explainServer(argocd.Apply(ctx, s.client, argo.Server, restore, false)); err != nil {
-		return err
+	p.server = argo.Server
+	p.decide = func(d *appsv1.Deployment) argocd.Change { return argocd.Restore(d, flags...) }
+	p.change = p.decide(argo.Server)
+	for _, f := range flags {
+		if argocd.Restore(argo.Server, f).Args != nil {
+			p.flags = append(p.flags, f)
+		}
 	}
-	if err := s.say("Deployment %s has the Redis again that it had", argo.Server.Name); err != nil {
-		return err
+	if p.change.Args != nil {
+		p.told = append(p.told, fmt.Sprintf("Deployment %s will get back the arguments that it had, without %s, and"+
+			" restart", argo.Server.Name, strings.Join(argocd.Texts(p.flags), " ")))
 	}
-	return s.waitReady(ctx, workload{deployment, argo.Server.Name}, timeout)
+	return p, nil
 }
 
-func (s *side) explainServer(err error) error {
+// restoreServer carries such a plan out.
+func (s *side) restoreServer(ctx context.Context, p serverPlan, noWait bool, timeout time.Duration) error {
+	if p.change.Args == nil {
+		return nil
+	}
+	if err := explainServer(s, argocd.Apply(ctx, s.client, p.server, p.decide, false)); err != nil {
+		return err
+	}
+	if err := s.say("Deployment %s has the arguments again that it had", p.server.Name); err != nil || noWait {
+		return err
+	}
+	return s.waitReady(ctx, rollout.Workload{Kind: rollout.Deployment, Name: p.server.Name}, timeout)
+}
+
+func explainServer(s *side, err error) error {
 	if err == nil {
 		return nil
 	}

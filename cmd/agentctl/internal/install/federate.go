@@ -56,6 +56,9 @@ type federated struct {
 	principal *registering
 }
 
+// will says, before it is done, what do will do.
+func (f federated) will() []string { return append(f.plan.Will(), f.principal.will()...) }
+
 func (f federated) do(ctx context.Context, s *side, dryRun bool) error {
 	if err := f.plan.Do(ctx, s.std.Out, dryRun); err != nil {
 		return err
@@ -93,6 +96,24 @@ func (f *federateFlags) plan(ctx context.Context, spokeConn, hubConn *cli.Connec
 	}
 	out.principal, err = planPartner(ctx, hub.Objects, id.TrustDomain())
 	return out, err
+}
+
+// withoutHub says what has to be done where the hub is not at hand and its principal has another trust domain than
+// the agent.
+func (f *federateFlags) withoutHub(ctx context.Context, s *side, principal, agent spiffeid.TrustDomain) error {
+	if !f.federate {
+		return nil
+	}
+	objects, err := registration.NewObjects(s.conn)
+	if err != nil {
+		return err
+	}
+	note, err := federation.OneSided(ctx, objects, "spoke", "hub", principal)
+	if err != nil || note == "" {
+		return err
+	}
+	return s.say("%s; without, the agent gets no SVID. The hub's has to trust %s, too: \"agentctl agent create -o"+
+		" install\" says how", note, agent)
 }
 
 // federationSide returns what a connection leads to.
@@ -152,7 +173,7 @@ func partnersOf(obj *unstructured.Unstructured) []string {
 }
 
 // partners returns the trust domains whose bundles the principal of this side is given, as spokes had it.
-func (s *side) partners(ctx context.Context) (out []spiffeid.TrustDomain, err error) {
+func partners(ctx context.Context, s *side) (out []spiffeid.TrustDomain, err error) {
 	objects, err := registration.NewObjects(s.conn)
 	if err != nil {
 		return nil, err

@@ -47,7 +47,8 @@ func (f *istioFlags) addFlags(cmd *cobra.Command) {
 func (f *istioFlags) addHubFlags(cmd *cobra.Command) {
 	f.exposure = &cli.OneOf{Allowed: []string{string(mesh.ExposurePassthrough), string(mesh.ExposureGateway)}}
 	cmd.Flags().StringVar(&f.address, "address", "",
-		"host:port at which agents reach Istio's gateway, for --with istio; it is kept, as values are")
+		"host:port at which agents reach the principal, with --with istio Istio's gateway; \"agentctl spoke install\""+
+			" finds it, and it is kept, as values are (default the load balancer of its Service)")
 	cmd.Flags().StringVar(&f.gateway, "istio-gateway", "",
 		"NAMESPACE/NAME of the Deployment of Istio's gateway, for --with istio (default the only one)")
 	cli.AddEnumFlag(cmd, f.exposure, "istio-exposure", "",
@@ -57,9 +58,9 @@ func (f *istioFlags) addHubFlags(cmd *cobra.Command) {
 	}
 }
 
-// given reports whether a flag says what the way in is.
+// given reports whether a flag says what the gateway is.
 func (f *istioFlags) given() bool {
-	return f.address != "" || f.gateway != "" || f.exposure != nil && f.exposure.Value != ""
+	return f.gateway != "" || f.exposure != nil && f.exposure.Value != ""
 }
 
 // observe returns what the Istio of a side is told.
@@ -111,7 +112,7 @@ func (f *istioFlags) onHub(ctx context.Context, s *side, class, trustDomain stri
 		return nil, err
 	}
 	if len(lacks) > 0 {
-		return nil, tell(s, known, lacks)
+		return nil, printSettings(s, known, lacks)
 	}
 	return known, isNotRegistered(ctx, s)
 }
@@ -176,8 +177,8 @@ func inIstio(known map[string]any) error {
 	return errors.New("--with istio: the values have another identity.source, which is kept: give --set identity.source=istio, too")
 }
 
-// tell says what Istio has to be told before an install, as values of its chart.
-func tell(s *side, known map[string]any, lacks []string) error {
+// printSettings prints what Istio has to know before an install, as values of its chart.
+func printSettings(s *side, known map[string]any, lacks []string) error {
 	m, err := meshcommand.ConfigOf(s.namespace, known)
 	if err != nil {
 		return err

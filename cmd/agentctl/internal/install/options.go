@@ -3,7 +3,6 @@ package install
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,6 +10,7 @@ import (
 	"helm.sh/helm/v4/pkg/cli/values"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/images"
 )
 
 // identityFlags say how SPIRE is to know the pods of one side.
@@ -39,11 +39,15 @@ type options struct {
 	argoCD bool
 	// askImages says that registries are asked for the images before anything is written.
 	askImages bool
-	identity  identityFlags
-	with      with
+	// preCheck says that a problem which is found before anything is written ends the install.
+	preCheck bool
+	identity identityFlags
+	with     with
 	// shareDefault says that hub and managed spokes have AppProject default in common from the first install on, and
 	// hubKeepsDefault that the hub has decided otherwise.
 	shareDefault, hubKeepsDefault bool
+	// project is an AppProject that the hub is to have for a spoke; empty for none.
+	project string
 	// outputDir is a folder for files in place of objects; empty for objects. The repository in
 	// which it is at a path is for an ApplicationSet; empty for none.
 	outputDir, repository, repositoryPath string
@@ -80,6 +84,8 @@ func (o *options) addShared(cmd *cobra.Command) {
 	flags.BoolVar(&o.argoCD, "argocd-settings", true,
 		"fill in what follows from the Argo CD that is there, and on the hub have argocd-server use the Redis proxy")
 	flags.BoolVar(&o.askImages, "check-images", true, "ask the registries for the images before anything is written")
+	flags.BoolVar(&o.preCheck, "pre-check", true,
+		"end before anything is written where \"agentctl check --pre\" finds a problem")
 	o.identity.addFlags(cmd)
 	o.dryRun = &cli.OneOf{Value: cli.DryRunNone, Allowed: []string{cli.DryRunNone, cli.DryRunServer}}
 	for _, name := range []string{"set", "set-string", "set-file", "registry", "timeout"} {
@@ -109,11 +115,8 @@ func (o *options) merged(base map[string]any) (map[string]any, error) {
 
 // image returns the value that names an image of ours in the registry.
 func (o *options) image(program string) map[string]any {
-	return map[string]any{"repository": Image(o.registry, program)}
+	return map[string]any{"repository": images.Ours(o.registry, program)}
 }
-
-// Image returns the name of an image of ours in a registry, without its tag.
-func Image(registry, program string) string { return strings.TrimSuffix(registry, "/") + "/" + program }
 
 // has reports whether values say something at a path.
 func has(values map[string]any, path ...string) bool {

@@ -17,6 +17,14 @@ type registering struct {
 	wants   []*unstructured.Unstructured
 }
 
+// will says, before it is done, what do will do.
+func (r *registering) will() []string {
+	if r == nil {
+		return nil
+	}
+	return registration.Will(r.plan)
+}
+
 // do carries the plan out, or says what it would do. Nothing is planned for nil.
 func (r *registering) do(ctx context.Context, out io.Writer, dryRun bool) error {
 	if r == nil {

@@ -2,24 +2,18 @@ package install
 
 import (
 	"context"
-	"reflect"
+	"errors"
+	"fmt"
+	"strings"
 
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/project"
 	hubstate "github.com/argomesh/argomesh/fleet/hub"
 )
-
-// defaultProject is the AppProject that Applications are of which name none; Argo CD makes it.
-const defaultProject = "default"
-
-// adoptDefault is what a spoke's policy.adopt has to name for that to be the hub's.
-const adoptDefault = "appproject/" + defaultProject
 
 // shareFromHub has a hub that is installed for the first time send AppProject default to its spokes, unless
 // the values say what it is to do.
@@ -43,15 +37,19 @@ func shareOnSpoke(ctx context.Context, s *side, o *options, values map[string]an
 	if config["mode"] != string(v1alpha1.ModeManaged) {
 		return values, nil
 	}
-	stock, err := hasStockDefault(ctx, s)
+	client, err := dynamic.NewForConfig(s.config)
 	if err != nil {
 		return nil, err
 	}
+	stock, err := project.HasStockDefault(ctx, client, s.namespace)
+	if err != nil {
+		return nil, s.explain(err, "look at AppProject "+project.Default)
+	}
 	if !stock {
 		return values, s.say("AppProject %s of the spoke is not as Argo CD makes it, so it stays: Applications of the hub"+
-			" need another project, or set config.policy.adopt to [%s]", defaultProject, adoptDefault)
+			" need another project, or set config.policy.adopt to [%s]", project.Default, project.AdoptDefault)
 	}
-	policy := map[string]any{"adopt": []any{adoptDefault}}
+	policy := map[string]any{"adopt": []any{project.AdoptDefault}}
 	return loader.MergeMaps(map[string]any{"config": map[string]any{"policy": policy}}, values), nil
 }
 
@@ -64,41 +62,43 @@ func isFirst(s *side) (bool, error) {
 	return is.Revision == 0, nil
 }
 
-// stockDefault is the spec with which Argo CD makes AppProject default: it admits all.
-func stockDefault() map[string]any {
-	return map[string]any{
-		"sourceRepos":              []any{"*"},
-		"destinations":             []any{map[string]any{"server": "*", "namespace": "*"}},
-		"clusterResourceWhitelist": []any{map[string]any{"group": "*", "kind": "*"}},
+// projectFor returns what a person is told on a first install of a managed spoke that does not have AppProject default
+// in common with its hub: an AppProject that fits. Hub is nil where it is not at hand.
+func projectFor(ctx context.Context, s *side, o *options, hub *cli.Hub, name string,
+	known map[string]any) (lines []string, err error) {
+	config, _ := known["config"].(map[string]any)
+	policy, _ := config["policy"].(map[string]any)
+	adopt, _ := policy["adopt"].([]any)
+	first, err := isFirst(s)
+	if err != nil || !first || o.project != "" || config["mode"] != string(v1alpha1.ModeManaged) ||
+		project.Adopts(adopt) && !o.hubKeepsDefault {
+		return nil, err
 	}
+	by, namespace, cure := hubstate.ByDestination, s.namespace, "make one there, such as this"
+	if hub != nil {
+		namespace, cure = hub.Namespace, "--project NAME makes one there, such as this"
+		if by, err = project.MappingOf(ctx, hub); err != nil {
+			return nil, err
+		}
+	}
+	text, err := project.Text(project.For(name, namespace, name, by))
+	if err != nil {
+		return nil, err
+	}
+	return append(lines, fmt.Sprintf("AppProject %s of the hub is not that of this spoke, so Applications of the hub"+
+		" need another one: %s:", project.Default, cure), strings.TrimSuffix(text, "\n")), nil
 }
 
-// hasStockDefault reports whether AppProject default is as Argo CD makes it, or is still to be made.
-func hasStockDefault(ctx context.Context, s *side) (bool, error) {
-	client, err := dynamic.NewForConfig(s.config)
-	if err != nil {
-		return false, err
+// planProject plans for --project, on the hub.
+func planProject(ctx context.Context, o *options, hub *cli.Hub, agent *v1alpha1.Agent) (project.Plan, error) {
+	switch {
+	case o.project == "" || hub == nil:
+		return project.Plan{}, nil
+	case agent.Spec.Mode != v1alpha1.ModeManaged:
+		return project.Plan{}, errors.New("--project: an autonomous agent has AppProjects of its spoke: leave it out")
+	case o.project == project.Default:
+		return project.Plan{}, errors.New("--project default: whether that is shared, config.projects.share_default" +
+			" of the principal says: name another one")
 	}
-	found, err := client.Resource(cli.ProjectResource).Namespace(s.namespace).Get(ctx, defaultProject, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return true, nil
-	}
-	if err != nil {
-		return false, s.explain(err, "look at AppProject "+defaultProject)
-	}
-	return reflect.DeepEqual(found.Object["spec"], any(stockDefault())), nil
-}
-
-// keepsDefault reports whether a hub says that it does not send AppProject default. One that says nothing yet
-// is being installed.
-func keepsDefault(ctx context.Context, hub *cli.Hub) (bool, error) {
-	said, err := hub.ConfigMaps.Get(ctx, hubstate.ConfigMap, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, hub.Explain(err, "read ConfigMap "+hubstate.ConfigMap)
-	}
-	is, _, _ := unstructured.NestedString(said.Object, "data", hubstate.DefaultProjectKey)
-	return is == string(hubstate.NotShared) || is == string(hubstate.NoLongerShared), nil
+	return project.New(ctx, hub, o.project, agent.Name)
 }

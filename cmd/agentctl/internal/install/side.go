@@ -5,26 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
-	"time"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 
 	"github.com/argomesh/argomesh/charts"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/images"
 	meshcommand "github.com/argomesh/argomesh/cmd/agentctl/internal/mesh"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/project"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
-	"github.com/argomesh/argomesh/cmd/internal/lease"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/rollout"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/turns"
 )
-
-// leaseName is the Lease under which one agentctl at a time installs or uninstalls.
-const leaseName = "agentctl-install"
 
 // side is where one chart is installed.
 type side struct {
@@ -65,11 +63,27 @@ func (s *side) explain(err error, doing string) error {
 // wanted is what is to be on one side.
 type wanted struct {
 	values   map[string]any
-	first    func(context.Context) error // before all else; nil for nothing
-	identity *registering                // with SPIRE; nil for nothing
-	mesh     []meshcommand.State         // what Istio, and on the hub SPIRE, is to have; none for nothing
-	server   serverPlan                  // of the hub
-	told     []string                    // what a person has to do
+	first    func(context.Context) error               // before all else; nil for nothing
+	will     []string                                  // what first will do, for people
+	identity *registering                              // with SPIRE; nil for nothing
+	mesh     []meshcommand.State                       // what Istio, and on the hub SPIRE, is to have; none for nothing
+	try      func(context.Context, release.Plan) error // before anything is written; nil for nothing
+	server   serverPlan                                // of the hub
+	told     []string                                  // what a person has to do
+	project  project.Plan                              // on the hub, for a spoke
+}
+
+// around says, before it is done, what will be done around the chart.
+func (w wanted) around() []string {
+	lines := append(slices.Clone(w.will), w.identity.will()...)
+	for _, state := range w.mesh {
+		lines = append(lines, state.Will()...)
+	}
+	if w.server.change.Args != nil {
+		lines = append(lines, fmt.Sprintf("Deployment %s will get %s, and restart", w.server.server.Name,
+			strings.Join(argocd.Texts(w.server.flags), " ")))
+	}
+	return lines
 }
 
 // serverPlan is what becomes of the hub's argocd-server. The zero value is nothing.
@@ -77,8 +91,8 @@ type serverPlan struct {
 	server *appsv1.Deployment
 	change argocd.Change
 	decide func(*appsv1.Deployment) argocd.Change
-	// told is what a person has to do; empty for nothing.
-	told string
+	flags  []argocd.Flag // that it will have
+	told   []string      // what a person has to do
 }
 
 // install has the chart be installed with the values, its pods ready, and around it what else is
@@ -89,11 +103,21 @@ func (s *side) install(ctx context.Context, o *options, w wanted) error {
 		return err
 	}
 	desired := release.Desired{Name: s.chart, Chart: folder, Values: w.values, Force: o.force}
-	plan, err := s.prepare(ctx, o, desired)
+	plan, err := s.prepare(ctx, o, &desired)
 	if err != nil {
 		return err
 	}
 	dryRun := o.dryRun.Value == cli.DryRunServer
+	if !dryRun {
+		if err := sayAll(s, w.around()); err != nil {
+			return err
+		}
+	}
+	if w.try != nil && !dryRun && plan.Act != release.Keep {
+		if err := w.try(ctx, plan); err != nil {
+			return err
+		}
+	}
 	if w.first != nil {
 		if err := w.first(ctx); err != nil {
 			return err
@@ -108,7 +132,7 @@ func (s *side) install(ctx context.Context, o *options, w wanted) error {
 		}
 	}
 	if dryRun {
-		return errors.Join(s.showAll(plan, w.server), sayAll(s, w.told))
+		return errors.Join(showAll(s, plan, w.server), sayAll(s, w.told))
 	}
 	if plan.Act != release.Keep {
 		if err := s.apply(ctx, desired); err != nil {
@@ -116,7 +140,7 @@ func (s *side) install(ctx context.Context, o *options, w wanted) error {
 		}
 	}
 	if !o.noWait {
-		if err := s.waitReady(ctx, workload{deployment, s.chart}, o.timeout); err != nil {
+		if err := s.waitReady(ctx, rollout.Workload{Kind: rollout.Deployment, Name: s.chart}, o.timeout); err != nil {
 			return err
 		}
 	}
@@ -133,58 +157,81 @@ func sayAll(s *side, lines []string) error {
 	return nil
 }
 
+// plan looks at what there is and at what it should be. It has d name images by their digests, unless
+// registries are not to be asked.
+func (s *side) plan(ctx context.Context, o *options, d *release.Desired) (release.Plan, error) {
+	plan, err := s.render(ctx, *d)
+	if err != nil || !o.askImages {
+		return plan, err
+	}
+	return pinImages(ctx, s, d, plan)
+}
+
 // prepare plans, and refuses what could not be carried out.
-func (s *side) prepare(ctx context.Context, o *options, d release.Desired) (release.Plan, error) {
-	plan, err := s.plan(ctx, d)
+func (s *side) prepare(ctx context.Context, o *options, d *release.Desired) (release.Plan, error) {
+	plan, err := s.plan(ctx, o, d)
 	if err != nil {
 		return plan, err
 	}
-	if plan.Act == release.Refuse {
-		return plan, fmt.Errorf("%s: %s", s.chart, plan.Why)
-	}
-	if !o.askImages {
-		return plan, nil
-	}
-	return plan, s.hasImagesOf(ctx, plan)
+	return plan, s.try(ctx, *d, plan)
 }
 
-// hasImagesOf refuses a plan with an image that its registry does not have, and says which could not
-// be asked for. Where nothing changes nothing is asked.
-func (s *side) hasImagesOf(ctx context.Context, p release.Plan) error {
-	if p.Act != release.Install && p.Act != release.Upgrade {
-		return nil
+// digestsValue is the value of a chart of ours that has digests of images by their names with tag.
+const digestsValue = "imageDigests"
+
+// pinImages asks the registries for the images of a plan, refuses what they do not have, and says which
+// could not be asked for. It has d name the others by their digests, and returns the plan of that. Where
+// nothing changes it asks for what is named by a tag alone, as when its registry was away. A digest stays
+// as long as the name that it is of.
+func pinImages(ctx context.Context, s *side, d *release.Desired, p release.Plan) (release.Plan, error) {
+	ours, keeps := p.Defaults[digestsValue] != nil, p.Act == release.Keep
+	if p.Act == release.Refuse || keeps && !ours {
+		return p, nil
 	}
-	objects, err := release.Objects(p.Manifest)
+	objects, err := p.Objects()
 	if err != nil {
-		return err
+		return p, err
 	}
-	answer := images.Ask(ctx, images.Of(objects))
-	for _, image := range slices.Sorted(maps.Keys(answer.Unasked)) {
-		if err := s.say("whether there is an image %s could not be asked from here: %s", image,
-			cli.OneLine(answer.Unasked[image])); err != nil {
-			return err
-		}
+	all := images.Of(objects)
+	ask := all
+	if keeps {
+		ask = images.ByTag(all)
 	}
-	return answer.Refusal()
+	answer := images.Ask(ctx, ask)
+	if err := sayAll(s, answer.Lines()); err != nil {
+		return p, err
+	}
+	switch err := answer.Refusal(); {
+	case err != nil && keeps:
+		return p, s.say("%v", err)
+	case err != nil, !ours:
+		return p, err
+	}
+	was, _ := p.Values[digestsValue].(map[string]any)
+	digests := images.Kept(was, all)
+	for image, digest := range answer.Digests {
+		digests[image] = digest
+	}
+	if maps.Equal(digests, was) || keeps && len(answer.Digests) == 0 {
+		return p, nil
+	}
+	d.Whole = map[string]any{digestsValue: digests}
+	return s.render(ctx, *d)
 }
 
 // showAll prints what a plan would change, and what would become of argocd-server.
-func (s *side) showAll(p release.Plan, server serverPlan) error {
-	if err := s.show(p); err != nil {
+func showAll(s *side, p release.Plan, server serverPlan) error {
+	if err := show(s, p); err != nil {
 		return err
 	}
-	switch {
-	case server.told != "":
-		return s.say("%s", server.told)
-	case server.change.Args != nil:
-		return s.say("Deployment %s configured (server dry run)", server.server.Name)
+	if err := sayAll(s, server.told); err != nil || server.change.Args == nil {
+		return err
 	}
-	return nil
+	return s.say("Deployment %s configured (server dry run)", server.server.Name)
 }
 
-// plan looks at what there is, says what will be done, and asks the API server whether it
-// would refuse that.
-func (s *side) plan(ctx context.Context, d release.Desired) (release.Plan, error) {
+// render looks at what there is and at what it should be.
+func (s *side) render(ctx context.Context, d release.Desired) (release.Plan, error) {
 	plan, err := s.releases.Plan(ctx, d)
 	if refused := (*release.RefusedError)(nil); errors.As(err, &refused) {
 		return plan, refused
@@ -192,89 +239,69 @@ func (s *side) plan(ctx context.Context, d release.Desired) (release.Plan, error
 	if err != nil {
 		return plan, s.explain(err, "plan "+s.chart)
 	}
-	if plan.Act == release.Keep || plan.Act == release.Refuse {
-		return plan, nil
+	return plan, nil
+}
+
+// try refuses a plan that could not be carried out, and says what will be done.
+func (s *side) try(ctx context.Context, d release.Desired, plan release.Plan) error {
+	if err := s.checkPlan(ctx, d, plan, false); err != nil || plan.Act == release.Keep {
+		return err
+	}
+	return s.say("%s %s in namespace %s: %s, since %s", s.chart, plan.Version, s.namespace, plan.Act, plan.Why)
+}
+
+// checkPlan returns why a plan cannot be carried out, also by the API server, which is asked. With makes it
+// is no reason that its namespace is not there yet.
+func (s *side) checkPlan(ctx context.Context, d release.Desired, plan release.Plan, makes bool) error {
+	switch plan.Act {
+	case release.Keep:
+		return nil
+	case release.Refuse:
+		return fmt.Errorf("%s: %s", s.chart, plan.Why)
+	case release.Install, release.Upgrade, release.Mend:
 	}
 	refusals, err := s.releases.Refusals(ctx, d, plan)
 	if err != nil {
-		return plan, s.explain(err, "check "+s.chart)
+		return s.explain(err, "check "+s.chart)
+	}
+	if makes {
+		refusals = slices.DeleteFunc(refusals, apierrors.IsNotFound)
 	}
 	if len(refusals) > 0 {
-		return plan, &release.RefusedError{Reasons: refusals}
+		return &release.RefusedError{Reasons: refusals}
 	}
-	return plan, s.say("%s %s in namespace %s: %s, since %s", s.chart, plan.Version, s.namespace, plan.Act, plan.Why)
+	return nil
 }
 
 // show prints what a plan would change.
-func (s *side) show(p release.Plan) error {
-	if p.Act == release.Keep {
+func show(s *side, p release.Plan) error {
+	switch p.Act {
+	case release.Keep:
 		return s.say("%s %s in namespace %s: nothing would change", s.chart, p.Version, s.namespace)
-	}
-	if p.Act == release.Mend { // Helm renders nothing before it is
+	case release.Mend: // Helm renders nothing before it is
 		return s.say("what would change then cannot be told before that")
+	case release.Install, release.Upgrade, release.Refuse:
 	}
-	before, err := byName(p.State.Manifest)
+	changes, err := p.Changes()
 	if err != nil {
 		return err
 	}
-	after, err := byName(p.Manifest)
-	if err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(keysOf(before, after)) {
-		was, had := before[name]
-		is, has := after[name]
-		switch {
-		case !had:
-			err = s.say("%s created (server dry run)", name)
-		case !has:
-			err = s.say("%s deleted (server dry run)", name)
-		case was != is || slices.Contains(p.Missing, name):
-			err = s.say("%s configured (server dry run)", name)
-		}
-		if err != nil {
+	for _, c := range changes {
+		if err := s.say("%s %s (server dry run)", c.Object, c.Act); err != nil {
 			return err
+		}
+		for _, line := range c.Diff {
+			if err := s.say("  %s", cli.CleanText(line)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// byName returns the objects of a manifest as YAML, by kind and name.
-func byName(manifest string) (map[string]string, error) {
-	objects, err := release.Objects(manifest)
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[string]string, len(objects))
-	for _, o := range objects {
-		raw, err := yaml.Marshal(o.Object)
-		if err != nil {
-			return nil, err
-		}
-		out[o.GetKind()+" "+o.GetName()] = string(raw)
-	}
-	return out, nil
-}
-
-// keysOf yields the keys of both, each once.
-func keysOf(a, b map[string]string) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range a {
-			if !yield(k) {
-				return
-			}
-		}
-		for k := range b {
-			if _, both := a[k]; !both && !yield(k) {
-				return
-			}
-		}
-	}
-}
-
 // apply does what has to be done, by what there is once no other agentctl works on it.
 func (s *side) apply(ctx context.Context, d release.Desired) error {
-	return s.alone(ctx, func(ctx context.Context) error {
+	return s.turns().Take(ctx, func(ctx context.Context) error {
 		done, err := s.releases.Apply(ctx, d)
 		if err != nil {
 			return s.explain(err, "install "+s.chart)
@@ -286,38 +313,7 @@ func (s *side) apply(ctx context.Context, d release.Desired) error {
 	})
 }
 
-// alone runs f while no other agentctl works on this namespace.
-func (s *side) alone(ctx context.Context, f func(context.Context) error) error {
-	here := machine()
-	if err := freeLease(ctx, s.client.CoordinationV1().Leases(s.namespace), leaseName, here); err != nil {
-		return s.explain(err, "read Lease "+leaseName)
-	}
-	l, err := lease.New(lease.Config{
-		Leases: s.client.CoordinationV1(), Namespace: s.namespace, Name: leaseName,
-		Holder: newHolder(here, os.Getpid(), time.Now()),
-	})
-	if err != nil {
-		return err
-	}
-	waiting := time.AfterFunc(waitingAfter, func() {
-		_ = s.say("waiting for Lease %s of namespace %s: another agentctl works there, or was ended less than 15 s ago",
-			leaseName, s.namespace) // its error is that of the next line
-	})
-	defer waiting.Stop()
-	ran := false
-	err = l.Run(ctx, func(ctx context.Context) error {
-		waiting.Stop()
-		ran = true
-		return f(ctx)
-	})
-	switch {
-	case err == nil && !ran:
-		return errors.Join(errors.New("ended before anything was written"), ctx.Err())
-	case err != nil && ctx.Err() != nil:
-		return fmt.Errorf("%w: run the same command again, which goes on from what is there", context.Cause(ctx))
-	}
-	return err
+// turns are those of the agentctls that work on this namespace.
+func (s *side) turns() turns.Turns {
+	return turns.Turns{Client: s.client, Namespace: s.namespace, Out: s.std.Out, Explain: s.explain}
 }
-
-// waitingAfter is when a person wants to know why nothing happens.
-const waitingAfter = 3 * time.Second

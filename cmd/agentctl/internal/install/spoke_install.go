@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,11 +20,16 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/chartvalues"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/gitops"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/istiosetup"
 	meshcommand "github.com/argomesh/argomesh/cmd/agentctl/internal/mesh"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/project"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/rights"
 	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
 	hubstate "github.com/argomesh/argomesh/fleet/hub"
 	"github.com/argomesh/argomesh/identity"
+	"github.com/argomesh/argomesh/mesh/spire"
 )
 
 type spokeCommand struct {
@@ -36,9 +43,11 @@ type spokeCommand struct {
 	peer        string   // SPIFFE ID that the agent is to meet, once it is planned
 	ids         []string // SPIFFE IDs of the agent, as far as they are known
 	agent       agents.Registration
+	registers   bool // the Agent is not on the hub yet
 	federate    federateFlags
 	from        string // file that the hub's side wrote
 	quiet       bool   // what to do next is not said
+	flags       *pflag.FlagSet
 }
 
 func newSpokeInstallCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
@@ -50,10 +59,18 @@ func newSpokeInstallCommand(std cli.Streams, conn *cli.Connection) *cobra.Comman
 			"Argo CD, or upgrade it, and wait until the agent is ready. --context is the spoke. With --hub-context\n" +
 			"name, mode, namespaces and live access are those of the Agent on the hub, which is registered if it is\n" +
 			"not there (--trust-domain), and the command waits until the hub shows the agent connected; without,\n" +
-			"they are in --values. The address of the principal is that of its load balancer, and its SPIFFE ID that\n" +
-			"which \"agentctl hub install\" registered, unless --principal and --principal-id say otherwise.\n\n" +
+			"they are in --values. The address of the principal is the --address of \"agentctl hub install\", or\n" +
+			"that of its load balancer, and its SPIFFE ID that which was registered there, unless --principal and\n" +
+			"--principal-id say otherwise.\n\n" +
+			"Before anything is written it looks for what must be there, as \"agentctl check spoke --pre\" does. A pod\n" +
+			"like those of the agent tries the way to the principal, where the agent does not know that one yet; not\n" +
+			"with --no-wait.\n\n" +
 			"Who has no access to the hub gets a file from there, \"agentctl agent create NAME -o install\", and gives\n" +
-			"it by --from.\n\n" +
+			"it by --from. The file says who the agent and its principal are, so flags that do are refused beside\n" +
+			"it. Of a hub with another trust domain it says what has to be done so that the two SPIREs trust each\n" +
+			"other.\n\n" +
+			"Where AppProject default is not shared by hub and spoke, it prints an AppProject by which Applications\n" +
+			"of the hub go to the spoke, and --project makes it.\n\n" +
 			"The pods are registered with the spoke's SPIRE as what the Agent names. The Redis of the spoke's Argo\n" +
 			"CD is filled in, so that the hub's Argo CD shows the trees.\n\n" + bare + kept,
 		Example: "  agentctl spoke install edge-1 --context edge-1 --hub-context hub --registry registry.example/argomesh \\\n" +
@@ -73,6 +90,7 @@ func newSpokeInstallCommand(std cli.Streams, conn *cli.Connection) *cobra.Comman
 	}
 	c.options.addFlags(cmd)
 	flags := cmd.Flags()
+	c.flags = flags
 	flags.StringVar(&c.options.repository, "repo-url", "",
 		"repository in which --output-dir will be: writes an ApplicationSet that keeps the agents as the files say")
 	flags.StringVar(&c.options.repositoryPath, "repo-path", "", "where in that repository the folder will be")
@@ -81,6 +99,9 @@ func newSpokeInstallCommand(std cli.Streams, conn *cli.Connection) *cobra.Comman
 	flags.StringVar(&c.from, "from", "", "file of \"agentctl agent create NAME -o install\"; - for standard input")
 	flags.StringVar(&c.hubContext, "hub-context", "", "context of the kubeconfig for the hub")
 	flags.StringVar(&c.hub, "hub-namespace", cli.DefaultNamespace, "namespace of the hub's Argo CD, where the Agents live")
+	flags.StringVar(&c.options.project, "project", "",
+		"AppProject to make on the hub for Applications on this spoke, if it is not there: where default is not shared")
+	cli.Register(cmd, "project", cobra.NoFileCompletions)
 	chartvalues.AddPrincipalFlags(cmd, &c.principal, &c.principalID)
 	c.agent.AddFlags(cmd)
 	c.federate.addFlags(cmd)
@@ -98,31 +119,44 @@ func (c *spokeCommand) run(ctx context.Context, name string) error {
 	if err := s.connect(); err != nil {
 		return err
 	}
+	given, err := c.over(map[string]any{"config": map[string]any{"name": name}})
+	if err != nil {
+		return err
+	}
+	if err := c.hasRights(ctx, s, given); err != nil {
+		return err
+	}
 	hub, agent, err := c.ofHub(ctx, s, name)
 	if err != nil {
 		return err
 	}
-	var ids []string
-	var mode string
-	if agent != nil {
-		ids, mode = agent.Spec.Identity.SPIFFEIDs, string(agent.Spec.Mode)
-	}
-	c.ids = ids
-	if missing, err := c.bring(ctx, s, name, mode); err != nil || missing {
+	apps, err := planProject(ctx, o, hub, agent)
+	if err != nil {
 		return err
 	}
-	if err := s.check(ctx); err != nil {
+	var mode string
+	if agent != nil {
+		c.ids, mode = agent.Spec.Identity.SPIFFEIDs, string(agent.Spec.Mode)
+	}
+	if missing, err := c.bring(ctx, s, name, mode, c.baseOf(name, agent)); err != nil || missing {
+		return err
+	}
+	if err := s.check(ctx, o, given); err != nil {
 		return err
 	}
 	w, err := c.plan(ctx, s, name, agent)
 	if err != nil {
 		return err
 	}
+	if w.told, err = projectFor(ctx, s, o, hub, name, w.values); err != nil {
+		return err
+	}
+	w.project = apps
 	if o.outputDir != "" {
 		return s.writeSpoke(ctx, o, w, name, agent)
 	}
 	if hub != nil {
-		if w.first, err = c.planHub(ctx, s, hub, agent); err != nil {
+		if w.first, w.will, err = c.planHub(ctx, s, hub, agent, apps); err != nil {
 			return err
 		}
 	}
@@ -143,27 +177,37 @@ func (c *spokeCommand) check() error {
 	if c.hubContext == "" && c.agent.Given() {
 		return errors.New("--hub-context is missing: what the Agent is, is said on the hub")
 	}
+	if c.hubContext == "" && c.options.project != "" {
+		return errors.New("--project: --hub-context is missing: the AppProject is made on the hub")
+	}
 	if err := chartvalues.CheckPrincipal(c.principal, c.principalID); err != nil {
 		return err
 	}
 	return c.federate.check()
 }
 
-// planHub plans what is to be on the hub before the agent is installed, and returns what does it.
-func (c *spokeCommand) planHub(ctx context.Context, s *side, hub *cli.Hub,
-	agent *v1alpha1.Agent) (func(context.Context) error, error) {
+// planHub plans what is to be on the hub before the agent is installed, and returns what does it, and says what that
+// will do.
+func (c *spokeCommand) planHub(ctx context.Context, s *side, hub *cli.Hub, agent *v1alpha1.Agent,
+	apps project.Plan) (do func(context.Context) error, will []string, err error) {
 	var trust federated
-	var err error
 	if c.options.identity.register && c.agent.HasIdentity() {
 		trust, err = c.federate.plan(ctx, s.conn, s.conn.In(c.hubContext), &c.options.identity, c.peer,
 			agent.Spec.Identity.SPIFFEIDs)
+	}
+	if c.registers {
+		will = append(will, fmt.Sprintf("agent %s will be registered with the hub", agent.Name))
 	}
 	return func(ctx context.Context) error {
 		if err := c.register(ctx, s, hub, agent.Name); err != nil {
 			return err
 		}
-		return trust.do(ctx, s, c.options.dryRun.Value != cli.DryRunNone)
-	}, err
+		dryRun := c.options.dryRun.Value != cli.DryRunNone
+		if err := apps.Do(ctx, s.std.Out, dryRun); err != nil {
+			return err
+		}
+		return trust.do(ctx, s, dryRun)
+	}, slices.Concat(will, apps.Will(), trust.will()), err
 }
 
 // finish waits until the hub shows the agent connected, and says what is next.
@@ -172,7 +216,7 @@ func (c *spokeCommand) finish(ctx context.Context, s *side, hub *cli.Hub, name s
 		return nil
 	}
 	if !c.options.noWait {
-		if err := agents.WaitConnected(ctx, hub, name, c.options.timeout); err != nil {
+		if err := agents.WaitConnected(ctx, hub, name, "", c.options.timeout); err != nil {
 			return err
 		}
 		if err := s.say("agent %s is connected to the hub", name); err != nil {
@@ -182,13 +226,30 @@ func (c *spokeCommand) finish(ctx context.Context, s *side, hub *cli.Hub, name s
 	return s.say("next: agentctl agent get %s --context %s -n %s", name, c.hubContext, c.hub)
 }
 
+// checkFrom refuses flags that have no meaning where a file says who the agent and its principal are.
+func (c *spokeCommand) checkFrom() error {
+	if c.agent.Given() {
+		return errors.New("--from: the file says what the Agent is: leave out what is said on the hub, such as --mode" +
+			" and --trust-domain")
+	}
+	var vain []string
+	for _, name := range []string{"hub-context", "hub-namespace", "principal", "principal-id", "hub-bundle-endpoint",
+		"spoke-bundle-endpoint", "project"} {
+		if c.flags.Changed(name) {
+			vain = append(vain, "--"+name)
+		}
+	}
+	if len(vain) > 0 {
+		return fmt.Errorf("--from: the file says who the principal is, and the hub is not at hand: leave out %s",
+			strings.Join(vain, ", "))
+	}
+	return c.options.checkOutput()
+}
+
 // runFrom installs by a file that the hub's side wrote.
 func (c *spokeCommand) runFrom(ctx context.Context) error {
-	if err := c.options.checkOutput(); err != nil {
+	if err := c.checkFrom(); err != nil {
 		return err
-	}
-	if c.hubContext != "" || c.agent.Given() {
-		return errors.New("--from: the file says what the Agent is; leave out --hub-context and what is said on the hub")
 	}
 	file, err := chartvalues.ReadFile(c.from, c.std.In)
 	if err != nil {
@@ -212,23 +273,25 @@ func (c *spokeCommand) runFrom(ctx context.Context) error {
 	if err := c.fromSameHub(s, file.PrincipalID); err != nil {
 		return err
 	}
-	c.ids = file.SPIFFEIDs
-	if missing, err := c.bring(ctx, s, file.Name, mode); err != nil || missing {
+	if err := c.hasRights(ctx, s, file.Values); err != nil {
 		return err
 	}
-	if err := s.check(ctx); err != nil {
+	c.ids, c.principalID = file.SPIFFEIDs, file.PrincipalID
+	if missing, err := c.bring(ctx, s, file.Name, mode, file.Values); err != nil || missing {
+		return err
+	}
+	if err := s.check(ctx, &c.options, file.Values); err != nil {
 		return err
 	}
 	w, err := c.planned(ctx, s, file.Values)
 	if err != nil {
 		return err
 	}
+	if w.told, err = projectFor(ctx, s, &c.options, nil, file.Name, w.values); err != nil {
+		return err
+	}
 	if c.options.identity.register {
-		r, err := agentRegistration(file.Name, file.SPIFFEIDs, file.PrincipalID)
-		if err != nil {
-			return err
-		}
-		if w.identity, err = s.planIdentity(ctx, &c.options.identity, r); err != nil {
+		if w.identity, err = c.identityFrom(ctx, s, file); err != nil {
 			return err
 		}
 	}
@@ -241,12 +304,40 @@ func (c *spokeCommand) runFrom(ctx context.Context) error {
 	return s.say("next, on the hub: agentctl agent get %s", file.Name)
 }
 
-// bring brings what --with names, for an agent of that name and mode.
-func (c *spokeCommand) bring(ctx context.Context, s *side, name, mode string) (missing bool, err error) {
+// identityFrom plans the registration of the agent of a file, and says what has to be done first where its
+// hub has another trust domain.
+func (c *spokeCommand) identityFrom(ctx context.Context, s *side, file chartvalues.File) (*registering, error) {
+	r, err := agentRegistration(file.Name, file.SPIFFEIDs, file.PrincipalID)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.planIdentity(ctx, &c.options.identity, r)
+	if err != nil {
+		return nil, err
+	}
+	for _, hub := range r.FederatesWith {
+		if err := c.federate.withoutHub(ctx, s, hub, r.IDs[0].TrustDomain()); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// bring brings what --with names, for an agent of that name and mode, with the values that base has.
+func (c *spokeCommand) bring(ctx context.Context, s *side, name, mode string,
+	base map[string]any) (missing bool, err error) {
 	if len(c.options.with.names) == 0 {
 		return false, nil
 	}
-	if _, err := c.given(s, map[string]any{}); err != nil {
+	values, err := c.given(s, base)
+	if err != nil {
+		return false, err
+	}
+	known, err := s.known(values)
+	if err != nil {
+		return false, err
+	}
+	if err := hasPrincipal(known); err != nil {
 		return false, err
 	}
 	role := argocd.ManagedSpoke
@@ -266,17 +357,31 @@ func (c *spokeCommand) bring(ctx context.Context, s *side, name, mode string) (m
 		return false, fmt.Errorf("--with spire: trust domain %s is that of the hub's SPIRE, and each SPIRE signs for one of its own:"+
 			" give the spoke another by --trust-domain, such as edge.%s", trustDomain, trustDomain)
 	}
-	return bring(ctx, s, &c.options, role, trustDomain, spokesFolder+"/"+name)
+	return bring(ctx, s, &c.options, role, trustDomain, gitops.SpokesFolder+"/"+name, values)
+}
+
+// hasPrincipal refuses values that do not say where the principal is, and who.
+func hasPrincipal(known map[string]any) error {
+	if has(known, "config", "principal", "address") && has(known, "config", "principal", "spiffe_ids") {
+		return nil
+	}
+	return errors.New("--principal and --principal-id are missing: where the spoke reaches the principal, and the" +
+		" SPIFFE ID that it has there")
+}
+
+// baseOf are the values that follow from the Agent on the hub; it is nil if the hub is not known.
+func (c *spokeCommand) baseOf(name string, agent *v1alpha1.Agent) map[string]any {
+	base := map[string]any{"config": map[string]any{"name": name}}
+	if agent != nil {
+		base = loader.MergeMaps(base, c.valuesOf(agent))
+	}
+	return base
 }
 
 // plan returns what is to be on the spoke, where the Agent on the hub is nil if the hub is not
 // known.
 func (c *spokeCommand) plan(ctx context.Context, s *side, name string, agent *v1alpha1.Agent) (w wanted, err error) {
-	base := map[string]any{"config": map[string]any{"name": name}}
-	if agent != nil {
-		base = loader.MergeMaps(base, c.valuesOf(agent))
-	}
-	if w, err = c.planned(ctx, s, base); err != nil {
+	if w, err = c.planned(ctx, s, c.baseOf(name, agent)); err != nil {
 		return w, err
 	}
 	if agent == nil || !c.options.identity.register || !c.agent.HasIdentity() {
@@ -319,16 +424,21 @@ func (c *spokeCommand) planIstio(ctx context.Context, s *side,
 	return []meshcommand.State{state}, state.Try(ctx)
 }
 
-// given returns base with what the flags say laid over it. Without an image it is refused.
-func (c *spokeCommand) given(s *side, base map[string]any) (map[string]any, error) {
+// over returns base with what the flags say laid over it.
+func (c *spokeCommand) over(base map[string]any) (map[string]any, error) {
 	if c.options.registry != "" {
 		base["image"] = c.options.image("agent")
 	}
-	values, err := c.options.merged(base)
+	return c.options.merged(base)
+}
+
+// given is over, and refuses values without an image.
+func (c *spokeCommand) given(s *side, base map[string]any) (map[string]any, error) {
+	values, err := c.over(base)
 	if err != nil {
 		return nil, err
 	}
-	return values, s.hasImages(values)
+	return values, hasImages(s, values)
 }
 
 // planned returns what is to be installed, with the values that base has.
@@ -354,16 +464,16 @@ func (c *spokeCommand) planned(ctx context.Context, s *side, base map[string]any
 		return w, err
 	}
 	c.peer = peerOf(known)
-	if !has(known, "config", "principal", "address") || !has(known, "config", "principal", "spiffe_ids") {
-		return w, errors.New("--principal and --principal-id are missing: where the spoke reaches the principal, and the SPIFFE ID" +
-			" that it has there")
+	if err := hasPrincipal(known); err != nil {
+		return w, err
 	}
+	w.try = func(ctx context.Context, p release.Plan) error { return c.reachable(ctx, s, p) }
 	w.mesh, err = c.planIstio(ctx, s, known)
 	return w, err
 }
 
 // hasImages refuses an installation whose image is in no registry: ours has none that is public.
-func (s *side) hasImages(values map[string]any) error {
+func hasImages(s *side, values map[string]any) error {
 	is, err := s.releases.Observe(s.chart)
 	if err != nil {
 		return s.explain(err, "look for "+s.chart)
@@ -389,11 +499,11 @@ func (c *spokeCommand) ofHub(ctx context.Context, s *side, name string) (*cli.Hu
 	if err := isOf(ctx, s, hub); err != nil {
 		return nil, nil, err
 	}
-	agent, _, err := c.agent.Ensure(ctx, hub, name, true) // the API server tries it, and stores nothing yet
-	if err != nil {
+	agent, registers, err := c.agent.Ensure(ctx, hub, name, true) // the API server tries it, and stores nothing yet
+	if c.registers = registers; err != nil {
 		return nil, nil, err
 	}
-	if c.options.hubKeepsDefault, err = keepsDefault(ctx, hub); err != nil {
+	if c.options.hubKeepsDefault, err = project.KeepsDefault(ctx, hub); err != nil {
 		return nil, nil, err
 	}
 	address, id := c.principal, c.principalID
@@ -511,4 +621,51 @@ func (c *spokeCommand) valuesOf(agent *v1alpha1.Agent) map[string]any {
 		delete(of, "spiffe_ids")
 	}
 	return values
+}
+
+// hasRights refuses a first install of an agent by a user who lacks rights on the spoke or on the hub. The values are
+// as far as they are known: who is the principal makes no difference for rights.
+func (c *spokeCommand) hasRights(ctx context.Context, s *side, values map[string]any) error {
+	if !needsRights(s, &c.options) {
+		return nil
+	}
+	principal := map[string]any{
+		"address": "principal.invalid:443", "spiffe_ids": []any{"spiffe://principal.invalid/principal"},
+	}
+	values = loader.MergeMaps(map[string]any{"config": map[string]any{"principal": principal}}, values)
+	var needs []rights.Right
+	register := c.options.identity.register && (c.agent.HasIdentity() || c.from != "")
+	if register {
+		needs = rights.OfSPIRE(spire.ClusterSPIFFEIDKind)
+	}
+	more, err := c.lackingOnHub(ctx, register && c.federate.federate)
+	if err != nil {
+		return err
+	}
+	return refuseWithoutRights(ctx, s, &c.options, needs, values, more...)
+}
+
+// lackingOnHub returns the rights that the user of the hub's context does not have.
+func (c *spokeCommand) lackingOnHub(ctx context.Context, federates bool) ([]string, error) {
+	if c.hubContext == "" {
+		return nil, nil
+	}
+	conn := c.conn.In(c.hubContext)
+	config, client, err := conn.Client()
+	if err != nil {
+		return nil, err
+	}
+	needs := rights.To("get,create", v1alpha1.GroupName, "agents", c.hub)
+	if c.options.project != "" {
+		r := cli.ProjectResource
+		needs = append(needs, rights.To("get,create", r.Group, r.Resource, c.hub)...)
+	}
+	if federates {
+		needs = append(needs, rights.OfSPIRE(spire.ClusterFederatedTrustDomainKind, spire.ClusterSPIFFEIDKind)...)
+	}
+	lacks, err := rights.Missing(ctx, client, "hub", needs)
+	if err != nil {
+		return nil, cli.ExplainAPI(err, "ask for rights", "hub", config.Host)
+	}
+	return lacks, nil
 }

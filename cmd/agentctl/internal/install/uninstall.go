@@ -3,14 +3,15 @@ package install
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argomesh/argomesh/charts"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/removal"
 )
 
 // NewHubUninstallCommand returns `agentctl hub uninstall`.
@@ -19,31 +20,34 @@ func NewHubUninstallCommand(std cli.Streams, conn *cli.Connection) *cobra.Comman
 }
 
 func newUninstallCommand(std cli.Streams, conn *cli.Connection, chart, what string) *cobra.Command {
-	var yes bool
+	var yes, noWait bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove the " + what + ", and say what stays",
-		Long: "Remove what the chart " + chart + " installed. Applications and their workloads stay as they\n" +
+		Long: "Remove what the chart " + chart + " installed, and say before what that is, what is done\n" +
+			"around it, and what stays; then ask, but for --yes. Applications and their workloads stay as they\n" +
 			"are, on hub and spokes, and so do Agents, their definition, and what is registered with SPIRE\n" +
-			"(\"agentctl identity revoke\"). On the hub argocd-server gets the Redis back that it had.",
+			"(\"agentctl identity revoke\"). On the hub argocd-server gets the arguments back that it had,\n" +
+			"and ConfigMap argocd-cm what it had before --terminal.",
 		Args: cli.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := &side{std: std, conn: conn, chart: chart, namespace: conn.Namespace}
 			if err := s.connect(); err != nil {
 				return err
 			}
-			return s.uninstall(cmd.Context(), yes, timeout)
+			return s.uninstall(cmd.Context(), yes, noWait, timeout)
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for argocd-server, which gets back the arguments that it had")
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait until it is gone")
 	cli.Register(cmd, "timeout", cobra.NoFileCompletions)
 	return cmd
 }
 
 // uninstall removes the release, if a person agrees.
-func (s *side) uninstall(ctx context.Context, yes bool, timeout time.Duration) error {
+func (s *side) uninstall(ctx context.Context, yes, noWait bool, timeout time.Duration) error {
 	is, err := s.releases.Observe(s.chart)
 	if err != nil {
 		return s.explain(err, "look for "+s.chart)
@@ -51,40 +55,41 @@ func (s *side) uninstall(ctx context.Context, yes bool, timeout time.Duration) e
 	if is.Revision == 0 {
 		return s.say("%s is not installed in namespace %s", s.chart, s.namespace)
 	}
-	objects, err := byName(is.Manifest)
-	if err != nil {
-		return err
-	}
 	left, err := leftMesh(ctx, s, is.Values, s.chart == charts.Agent)
 	if err != nil {
 		return err
 	}
-	beside := ""
-	if left.Any() {
-		beside = ", and what Istio has for it,"
+	restore, err := s.planRestore(ctx, is.Values)
+	if err != nil {
+		return err
 	}
-	question := fmt.Sprintf("%s %s and its %d objects%s will be removed from namespace %s; Applications and workloads, Agents, and"+
-		" what is registered with SPIRE stay. Go on?",
-		is.Chart, is.Version, len(objects), beside, s.namespace)
-	agreed, err := cli.Consent(s.std, yes, question)
+	objects, err := release.Objects(is.Manifest)
+	if err != nil {
+		return err
+	}
+	if err := sayAll(s, removal.Removal{
+		Chart: s.chart, Version: is.Version, Namespace: s.namespace, Objects: objects,
+		Around: slices.Concat(left.Will(), restore.told),
+	}.Lines()); err != nil {
+		return err
+	}
+	agreed, err := cli.Consent(s.std, yes, fmt.Sprintf("Remove %s from namespace %s?", s.chart, s.namespace))
 	if err != nil {
 		return fmt.Errorf("uninstall %s: %w", s.chart, err)
 	}
 	if !agreed {
 		return s.say("nothing was removed")
 	}
-	err = s.alone(ctx, func(ctx context.Context) error {
-		if s.chart == charts.Principal {
-			if err := s.restoreServer(ctx, is.Values, timeout); err != nil {
-				return err
-			}
+	err = s.turns().Take(ctx, func(ctx context.Context) error {
+		if err := withdrawTerminal(ctx, s); err != nil {
+			return err
 		}
-		done, err := s.releases.Remove(s.chart, timeout)
+		if err := s.restoreServer(ctx, restore, noWait, timeout); err != nil {
+			return err
+		}
+		done, err := s.releases.Remove(s.chart, timeout, func() error { return removeMesh(ctx, s, is.Values) })
 		if err != nil {
 			return s.explain(err, "uninstall "+s.chart)
-		}
-		if err := removeMesh(ctx, s, is.Values); err != nil {
-			return err
 		}
 		if done.Kept != "" {
 			if err := s.say("%s", done.Kept); err != nil {
@@ -96,11 +101,7 @@ func (s *side) uninstall(ctx context.Context, yes bool, timeout time.Duration) e
 	if err != nil {
 		return err
 	}
-	err = s.client.CoordinationV1().Leases(s.namespace).Delete(ctx, leaseName, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return s.explain(err, "remove Lease "+leaseName)
-	}
-	return nil
+	return s.turns().End(ctx)
 }
 
 // removeMesh removes what Istio has for a side that is gone: not before, since a principal would put it back.

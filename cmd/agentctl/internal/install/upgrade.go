@@ -1,13 +1,13 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,16 +110,9 @@ func (c *upgradeCommand) hubFirst(ctx context.Context, hub *cli.Hub) error {
 	runs, _, _ := unstructured.NestedString(cm.Object, "data", hubstate.VersionKey)
 	if runs != c.version {
 		return fmt.Errorf("the hub runs %s, and this agentctl is %s: the hub comes first, by \"agentctl hub install --context %s\"",
-			orUnknown(runs), c.version, c.spoke.hubContext)
+			cmp.Or(runs, "an unknown release"), c.version, c.spoke.hubContext)
 	}
 	return nil
-}
-
-func orUnknown(version string) string {
-	if version == "" {
-		return "an unknown release"
-	}
-	return version
 }
 
 // todo are the names of the agents to upgrade, in order: those that have a context, and are not
@@ -183,27 +176,5 @@ func (c *upgradeCommand) one(ctx context.Context, hub *cli.Hub, name string) err
 		return err
 	}
 	// The agent that was connected before may still be so for a moment.
-	until := time.Now().Add(spoke.options.timeout)
-	for {
-		if err := agents.WaitConnected(ctx, hub, name, time.Until(until)); err != nil {
-			return err
-		}
-		obj, err := hub.Agents.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return hub.Explain(err, "see which release it runs")
-		}
-		runs, _, _ := unstructured.NestedString(obj.Object, "status", "versions", "agent")
-		switch {
-		case runs == c.version:
-			return nil
-		case time.Now().After(until):
-			return fmt.Errorf("it is connected and runs %s, not %s: look whether its values name an image by tag or digest"+
-				" (\"helm get values argomesh-agent\"), and give the new one by --set", orUnknown(runs), c.version)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(lookEvery):
-		}
-	}
+	return agents.WaitConnected(ctx, hub, name, c.version, spoke.options.timeout)
 }

@@ -23,6 +23,8 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/istiosetup"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/manifests"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/rights"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/rollout"
 	"github.com/argomesh/argomesh/mesh/spire"
 )
 
@@ -65,7 +67,7 @@ func (w *with) check() error {
 		return errors.New("--spire-values: --with spire is missing")
 	}
 	if w.istio.given() && !w.has(withIstio) {
-		return errors.New("--address, --istio-gateway and --istio-exposure: --with istio is missing")
+		return errors.New("--istio-gateway and --istio-exposure: --with istio is missing")
 	}
 	return nil
 }
@@ -82,35 +84,23 @@ type extra struct {
 	desired   release.Desired
 	// fixed is the value that a release keeps for as long as it lives, since all that is there hangs on it.
 	fixed string
-	waits []workload
+	mends []string // findings of "agentctl check --pre", by their words
+	waits []rollout.Workload
 }
 
 // bring installs what --with names and is not there, or is there since an agentctl brought it, and waits
-// for it. missing says that a dry run cannot go on, since what comes next needs it.
+// for it, unless our chart could not be installed with these values after that. missing says that a dry run cannot go
+// on, since what comes next needs it.
 //
 // Folder is where files of this side go, if files are written.
-func bring(ctx context.Context, s *side, o *options, role argocd.Role,
-	trustDomain, folder string) (missing bool, err error) {
-	var extras []extra
-	if o.with.has(withSPIRE) {
-		e, err := spireExtra(ctx, &o.with, trustDomain)
-		if err != nil {
-			return false, err
-		}
-		extras = append(extras, e)
+func bring(ctx context.Context, s *side, o *options, role argocd.Role, trustDomain, folder string,
+	values map[string]any) (missing bool, err error) {
+	brings, err := planExtras(ctx, s, o, role, trustDomain)
+	if err != nil {
+		return false, err
 	}
-	if o.with.has(withArgoCD) {
-		e, err := argoCDExtra(ctx, &o.with, role, s.namespace)
-		if err != nil {
-			return false, err
-		}
-		extras = append(extras, e)
-	}
-	brings := make([]bringing, len(extras))
-	for i, e := range extras { // all before the first is written
-		if brings[i], err = look(ctx, s, o, e); err != nil {
-			return false, fmt.Errorf("--with: %w", err)
-		}
+	if err := s.ready(ctx, o, brings, values); err != nil {
+		return false, err
 	}
 	for _, b := range brings {
 		lacks, err := b.do(ctx, s, o, folder)
@@ -128,16 +118,44 @@ func bring(ctx context.Context, s *side, o *options, role argocd.Role,
 	return false, nil
 }
 
+// planExtras plans what --with names, all before the first is written.
+func planExtras(ctx context.Context, s *side, o *options, role argocd.Role, trustDomain string) ([]bringing, error) {
+	var extras []extra
+	if o.with.has(withSPIRE) {
+		e, err := spireExtra(ctx, &o.with, trustDomain)
+		if err != nil {
+			return nil, err
+		}
+		extras = append(extras, e)
+	}
+	if o.with.has(withArgoCD) {
+		e, err := argoCDExtra(ctx, &o.with, role, s.namespace)
+		if err != nil {
+			return nil, err
+		}
+		extras = append(extras, e)
+	}
+	brings := make([]bringing, len(extras))
+	for i, e := range extras {
+		var err error
+		if brings[i], err = planExtra(ctx, s, o, e); err != nil {
+			return nil, fmt.Errorf("--with: %w", err)
+		}
+	}
+	return brings, nil
+}
+
 // bringing is one thing of others as it is to be brought.
 type bringing struct {
 	extra
 	at       *side
 	revision int  // of its release; 0 for none
 	served   bool // its resource is there
+	keeps    bool // it is as it should be
 }
 
-// look looks for one thing, and refuses what cannot be brought. Nothing is written.
-func look(ctx context.Context, s *side, o *options, e extra) (b bringing, err error) {
+// planExtra looks for one thing, and refuses what cannot be brought. Nothing is written.
+func planExtra(ctx context.Context, s *side, o *options, e extra) (b bringing, err error) {
 	b = bringing{extra: e, at: &side{std: s.std, conn: s.conn, chart: e.desired.Name, namespace: e.namespace}}
 	if err := b.at.connect(); err != nil {
 		return b, err
@@ -158,16 +176,57 @@ func look(ctx context.Context, s *side, o *options, e extra) (b bringing, err er
 	if b.others() || o.outputDir != "" {
 		return b, nil
 	}
-	plan, err := b.at.releases.Plan(ctx, b.desired)
-	switch {
-	case err != nil:
-		return b, b.at.explain(err, "plan "+e.desired.Name)
-	case plan.Act == release.Refuse:
-		return b, fmt.Errorf("%s: %s", e.desired.Name, plan.Why)
-	case o.askImages:
-		err = b.at.hasImagesOf(ctx, plan)
+	if err := isNotGoing(ctx, b.at); err != nil {
+		return b, err
 	}
-	return b, err
+	plan, err := b.at.plan(ctx, o, &b.desired)
+	if err != nil {
+		return b, err
+	}
+	b.keeps = plan.Act == release.Keep
+	return b, b.at.checkPlan(ctx, b.desired, plan, true)
+}
+
+// isNotGoing refuses a namespace that is being deleted.
+func isNotGoing(ctx context.Context, s *side) error {
+	there, err := s.client.CoreV1().Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return s.explain(err, "look at namespace "+s.namespace)
+	}
+	if there.DeletionTimestamp != nil {
+		return fmt.Errorf("namespace %s is being deleted: wait until it is gone", s.namespace)
+	}
+	return nil
+}
+
+// needs are the rights to bring what is not there.
+func (w *with) needs(ctx context.Context, s *side) (out []rights.Right, err error) {
+	for _, of := range []struct {
+		name, namespace string
+		resource        schema.GroupVersionResource
+	}{
+		{withSPIRE, federation.Namespace, spire.Resource(spire.ClusterSPIFFEIDKind)},
+		{withArgoCD, s.namespace, cli.ApplicationResource},
+	} {
+		if !w.has(of.name) {
+			continue
+		}
+		served, err := cli.Serves(s.client.Discovery(), of.resource)
+		if err != nil {
+			return nil, s.explain(err, "look for what --with names")
+		}
+		if served {
+			continue
+		}
+		out = append(out, rights.OfHelm(of.namespace)...)
+		if _, err := s.client.CoreV1().Namespaces().Get(ctx, of.namespace, metav1.GetOptions{}); err != nil {
+			out = append(out, rights.To("get,create", "", "namespaces", "")...)
+		}
+	}
+	return out, nil
 }
 
 // others reports whether someone else brought it.
@@ -196,13 +255,13 @@ func (b bringing) do(ctx context.Context, s *side, o *options, folder string) (m
 }
 
 // installRelease has a release be as desired, and its workloads be ready.
-func (s *side) installRelease(ctx context.Context, o *options, d release.Desired, waits []workload) error {
-	plan, err := s.prepare(ctx, o, d)
+func (s *side) installRelease(ctx context.Context, o *options, d release.Desired, waits []rollout.Workload) error {
+	plan, err := s.prepare(ctx, o, &d)
 	if err != nil {
 		return err
 	}
 	if o.dryRun.Value != cli.DryRunNone {
-		return s.show(plan)
+		return show(s, plan)
 	}
 	if plan.Act != release.Keep {
 		if err := s.apply(ctx, d); err != nil {
@@ -276,8 +335,9 @@ func spireExtra(ctx context.Context, w *with, trustDomain string) (e extra, err 
 			Name: charts.SPIRE, Chart: folder, Further: definitions,
 			Values: loader.MergeMaps(given, map[string]any{"trustDomain": trustDomain}),
 		},
-		fixed: "trustDomain",
-		waits: []workload{{statefulSet, charts.SPIRE + "-server"}, {daemonSet, charts.SPIRE + "-agent"}},
+		fixed: "trustDomain", mends: []string{"CSIDriverMissing"},
+		waits: []rollout.Workload{{Kind: rollout.StatefulSet, Name: charts.SPIRE + "-server"},
+			{Kind: rollout.DaemonSet, Name: charts.SPIRE + "-agent"}},
 	}, nil
 }
 
@@ -307,14 +367,15 @@ func argoCDExtra(ctx context.Context, w *with, role argocd.Role, namespace strin
 			Name: argocd.Stock, Further: chart, Values: map[string]any{"role": role.String()},
 		},
 		fixed: "role", waits: workloadsOf(objects),
+		mends: []string{"NamespaceMissing", "ArgoCDMissing", "ControllerMissing", "ArgoCDTooOld"},
 	}, nil
 }
 
 // workloadsOf returns those of the objects that have pods.
-func workloadsOf(objects []*unstructured.Unstructured) (out []workload) {
+func workloadsOf(objects []*unstructured.Unstructured) (out []rollout.Workload) {
 	for _, o := range objects {
-		if slices.Contains([]string{deployment, statefulSet, daemonSet}, o.GetKind()) {
-			out = append(out, workload{o.GetKind(), o.GetName()})
+		if slices.Contains([]string{rollout.Deployment, rollout.StatefulSet, rollout.DaemonSet}, o.GetKind()) {
+			out = append(out, rollout.Workload{Kind: o.GetKind(), Name: o.GetName()})
 		}
 	}
 	return out

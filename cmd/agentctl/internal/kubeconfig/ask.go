@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked for the answer.
-	lookEvery = 200 * time.Millisecond
+	// pollInterval is how often it is looked for the answer.
+	pollInterval = 200 * time.Millisecond
 	// tidyTimeout bounds the deletion of the request at the end.
 	tidyTimeout = 5 * time.Second
 )
@@ -38,8 +38,8 @@ type Question struct {
 	Namespace string
 	// Agent is the name of the agent.
 	Agent string
-	// Life is how long the token is to live, in whole seconds.
-	Life time.Duration
+	// Lifetime is how long the token is to live, in whole seconds.
+	Lifetime time.Duration
 	// Timeout is how long to wait for the answer.
 	Timeout time.Duration
 }
@@ -129,7 +129,7 @@ func request(q Question, key sealed.Key, user authenticationv1.UserInfo) *v1alph
 		ObjectMeta: metav1.ObjectMeta{GenerateName: q.Agent + "-", Namespace: q.Namespace},
 		Spec: v1alpha1.AccessRequestSpec{
 			Agent: q.Agent, PublicKey: base64.StdEncoding.EncodeToString(key.Public()),
-			ExpirationSeconds: int64(q.Life / time.Second),
+			ExpirationSeconds: int64(q.Lifetime / time.Second),
 			User:              v1alpha1.AccessRequestUser{Username: user.Username, UID: user.UID, Groups: user.Groups},
 		},
 	}
@@ -166,7 +166,7 @@ func parse(obj *unstructured.Unstructured) (*v1alpha1.AccessRequest, error) {
 // await returns the request once there is an answer.
 func await(ctx context.Context, requests dynamic.ResourceInterface, name string,
 	timeout time.Duration) (answered *v1alpha1.AccessRequest, err error) {
-	err = wait.PollUntilContextTimeout(ctx, lookEvery, timeout, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
 		obj, err := requests.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return false,

@@ -17,11 +17,11 @@ import (
 )
 
 type kubeconfigCommand struct {
-	std     cli.Streams
-	conn    *cli.Connection
-	life    time.Duration
-	proxy   string
-	timeout time.Duration
+	std      cli.Streams
+	conn     *cli.Connection
+	lifetime time.Duration
+	proxy    string
+	timeout  time.Duration
 }
 
 // NewCommand returns `agentctl kubeconfig`.
@@ -45,7 +45,7 @@ func NewCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&c.life, "duration", time.Duration(v1alpha1.DefaultAccessSeconds)*time.Second,
+	flags.DurationVar(&c.lifetime, "duration", time.Duration(v1alpha1.DefaultAccessSeconds)*time.Second,
 		"how long the token lives, 5m to 12h; the principal's own bounds may make it shorter")
 	flags.StringVar(&c.proxy, "resource-proxy", "",
 		"https URL by which you reach the hub's resource proxy (default what the principal says)")
@@ -66,7 +66,7 @@ func (c *kubeconfigCommand) run(ctx context.Context, name string) error {
 		return err
 	}
 	granted, err := Ask(ctx, config, Question{
-		Namespace: c.conn.Namespace, Agent: name, Life: c.life, Timeout: c.timeout,
+		Namespace: c.conn.Namespace, Agent: name, Lifetime: c.lifetime, Timeout: c.timeout,
 	})
 	if err != nil {
 		return err
@@ -87,8 +87,8 @@ func (c *kubeconfigCommand) run(ctx context.Context, name string) error {
 func (c *kubeconfigCommand) check() (*url.URL, error) {
 	least, most := time.Duration(v1alpha1.MinAccessSeconds)*time.Second,
 		time.Duration(v1alpha1.MaxAccessSeconds)*time.Second
-	if c.life < least || c.life > most || c.life%time.Second != 0 {
-		return nil, fmt.Errorf("--duration %v: use whole seconds from %v to %v", c.life, least, most)
+	if c.lifetime < least || c.lifetime > most || c.lifetime%time.Second != 0 {
+		return nil, fmt.Errorf("--duration %v: use whole seconds from %v to %v", c.lifetime, least, most)
 	}
 	if c.timeout <= 0 {
 		return nil, errors.New("--timeout must be more than 0: the principal answers within seconds")

@@ -62,8 +62,8 @@ func (c *meshTarget) complete(cmd *cobra.Command, run func(ctx context.Context, 
 	c.agents.addFlag(cmd)
 }
 
-// look returns what the hub should have of a product, and has.
-func (c *meshTarget) look(ctx context.Context, what string) (State, meshSettings, error) {
+// observe returns what the hub should have of a product, and has.
+func (c *meshTarget) observe(ctx context.Context, what string) (State, meshSettings, error) {
 	cfg, err := loadMesh(config.File{Path: c.config})
 	if err != nil {
 		return State{}, cfg, err
@@ -78,7 +78,7 @@ func (c *meshTarget) look(ctx context.Context, what string) (State, meshSettings
 
 // apply carries out the plan, or shows it.
 func (c *meshTarget) apply(ctx context.Context, what string, dryRun bool) error {
-	found, _, err := c.look(ctx, what)
+	found, _, err := c.observe(ctx, what)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ import (
 // State is what a cluster should have of the objects of one product, and what it has.
 type State struct {
 	want, have []*unstructured.Unstructured
-	places     []meshobjects.Place
+	places     []meshobjects.Scope
 	manager    string
 	target     *registration.Objects
 }
@@ -74,7 +74,7 @@ func Observe(ctx context.Context, conn *cli.Connection, namespace string, m mesh
 		return State{}, meshProblems(err)
 	}
 	s.places = of.Places
-	err = s.look(ctx, conn, part, func(*unstructured.Unstructured) bool { return true })
+	err = s.read(ctx, conn, part, func(*unstructured.Unstructured) bool { return true })
 	return s, err
 }
 
@@ -94,22 +94,22 @@ func ObserveSpoke(ctx context.Context, conn *cli.Connection, namespace string, p
 	if s.want, err = istio.AllUnstructured(objects); err != nil {
 		return State{}, err
 	}
-	err = s.look(ctx, conn, meshconfig.PartIstio, ofAgent)
+	err = s.read(ctx, conn, meshconfig.PartIstio, ofAgent)
 	return s, err
 }
 
 // Left returns what a hub, or a spoke, has of Istio's objects that agentctl or a principal has applied, and that it
 // should no longer have. It is empty for a cluster without Istio.
 func Left(ctx context.Context, conn *cli.Connection, namespace string, m meshconfig.Mesh) (State, error) {
-	s := State{manager: meshobjects.Manager(namespace), places: istio.Places(m.Istio(namespace))}
-	err := s.look(ctx, conn, meshconfig.PartIstio, func(o *unstructured.Unstructured) bool { return !ofAgent(o) })
+	s := State{manager: meshobjects.Manager(namespace), places: istio.Scopes(m.Istio(namespace))}
+	err := s.read(ctx, conn, meshconfig.PartIstio, func(o *unstructured.Unstructured) bool { return !ofAgent(o) })
 	return left(s, err)
 }
 
 // LeftOnSpoke is Left of an agent.
 func LeftOnSpoke(ctx context.Context, conn *cli.Connection, namespace string) (State, error) {
 	s := spokeState(namespace)
-	err := s.look(ctx, conn, meshconfig.PartIstio, ofAgent)
+	err := s.read(ctx, conn, meshconfig.PartIstio, ofAgent)
 	return left(s, err)
 }
 
@@ -123,7 +123,7 @@ func left(s State, err error) (State, error) {
 func spokeState(namespace string) State {
 	s := State{manager: meshobjects.Manager(namespace)}
 	for _, kind := range []string{"AuthorizationPolicy", "DestinationRule", "PeerAuthentication", "ServiceEntry"} {
-		s.places = append(s.places, meshobjects.Place{Kind: kind, Resource: istio.Kinds()[kind], Namespace: namespace})
+		s.places = append(s.places, meshobjects.Scope{Kind: kind, Resource: istio.Kinds()[kind], Namespace: namespace})
 	}
 	return s
 }
@@ -133,8 +133,8 @@ func ofAgent(o *unstructured.Unstructured) bool {
 	return o.GetName() == istio.DefaultAgentName || strings.HasPrefix(o.GetName(), istio.DefaultAgentName+"-")
 }
 
-// look reads what there is of what is ours.
-func (s *State) look(ctx context.Context, conn *cli.Connection, part string,
+// read reads what there is of what is ours.
+func (s *State) read(ctx context.Context, conn *cli.Connection, part string,
 	ours func(*unstructured.Unstructured) bool) error {
 	var err error
 	if s.target, err = registration.NewObjects(conn); err != nil {
@@ -175,6 +175,9 @@ func (s State) Objects() []*unstructured.Unstructured { return s.want }
 
 // Try has the API server try what Carry would do, and stores nothing.
 func (s State) Try(ctx context.Context) error { return s.Carry(ctx, io.Discard, true) }
+
+// Will says, before it is done, what Carry will do.
+func (s State) Will() []string { return registration.Will(meshobjects.Plan(s.want, s.have, s.manager)) }
 
 // Carry makes what there is what there should be, or says what it would do. A plan that is refused is an error.
 func (s State) Carry(ctx context.Context, out io.Writer, dryRun bool) error {

@@ -21,7 +21,7 @@ func newMeshVerifyCommand(std cli.Streams, conn *cli.Connection) *cobra.Command 
 		Example: "  agentctl mesh verify istio --config principal.yaml",
 	}
 	c.complete(cmd, func(ctx context.Context, what string) error {
-		found, cfg, err := c.look(ctx, what)
+		found, cfg, err := c.observe(ctx, what)
 		if err != nil {
 			return err
 		}

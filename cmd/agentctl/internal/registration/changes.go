@@ -75,6 +75,18 @@ func CarryOut[T any](w io.Writer, plan []diff.Change[T], dryRun bool,
 	return broken
 }
 
+// Will says, before it is done, what carrying out plan will do, one line for each thing; nothing of what is so already.
+func Will[T any](plan []diff.Change[T]) (lines []string) {
+	for _, change := range plan {
+		switch change.Action {
+		case diff.Create, diff.Update, diff.Delete:
+			lines = append(lines, cli.CleanText(change.Name+" will be "+change.Action.Participle()))
+		case diff.Keep, diff.Refuse:
+		}
+	}
+	return lines
+}
+
 // View is an entry as it is printed, by SPIRE's names.
 type View struct {
 	ID            string   `json:"id"`

@@ -79,9 +79,9 @@ func Decide(f Facts) (act Act, why string) {
 		return Refuse, fmt.Sprintf("it is of version %s, and this agentctl has %s: use the agentctl of that release, or go back with `helm rollback` first",
 			s.Version, f.Version)
 	case s.Status == common.StatusUninstalling:
-		return Refuse, "it is being uninstalled: wait until `helm status` knows it no more, or end it with `helm uninstall`"
+		return Refuse, "it is being uninstalled: wait until `helm status` knows it no more, or end it: uninstall it again"
 	case s.Status == common.StatusUninstalled:
-		return Refuse, "it was uninstalled and its history kept: end that with `helm uninstall` without --keep-history"
+		return Refuse, "it was uninstalled and its record kept: uninstall it again, by helm without --keep-history"
 	case s.Status.IsPending() && !s.Ours && f.Now.Sub(s.Since) < f.Patience:
 		return Refuse, fmt.Sprintf("another program has it %s since %s: wait until that is done, or %s after its begin",
 			s.Status, s.Since.UTC().Format(time.RFC3339), f.Patience)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"helm.sh/helm/v4/pkg/kube"
 	"helm.sh/helm/v4/pkg/release/common"
 	helmrelease "helm.sh/helm/v4/pkg/release/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 )
 
@@ -76,8 +78,9 @@ type Desired struct {
 	Chart fs.FS
 	// Further are files of the chart beside those of the folder, by path; nil for none.
 	Further map[string][]byte
-	// Values are laid over those that the release has.
-	Values map[string]any
+	// Values are laid over those that the release has, and after that each of Whole, by its key, takes the place
+	// of what there is.
+	Values, Whole map[string]any
 	// Force takes fields over that another manager has set since.
 	Force bool
 }
@@ -87,14 +90,14 @@ type Plan struct {
 	Act Act
 	// Why says so for people.
 	Why string
-	// State is what there is, Version that of the chart that is wanted.
-	State   State
-	Version string
-	// Values are those that the release will have, without the chart's own.
-	Values map[string]any
-	// Manifest is what will be applied. It is empty where an operation was ended in the middle:
-	// Helm renders nothing then.
-	Manifest string
+	// State is what there is. Version is that of the chart that is wanted, and AppVersion that of its programs.
+	State               State
+	Version, AppVersion string
+	// Values are those that the release will have, without Defaults, the chart's own.
+	Values, Defaults map[string]any
+	// Manifest is what will be applied. It is empty where an operation was ended in the middle: Helm renders nothing
+	// then. Draft has it there, as far as it is known without the API server: what the chart looks up is not found.
+	Manifest, Draft string
 	// Missing names the objects of Manifest that are not as it says.
 	Missing []string
 }
@@ -109,7 +112,9 @@ func (c *Client) Plan(ctx context.Context, d Desired) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{State: state, Version: chart.Metadata.Version, Values: loader.MergeMaps(state.Values, d.Values)}
+	p := Plan{State: state, Version: chart.Metadata.Version, AppVersion: chart.Metadata.AppVersion,
+		Values: loader.MergeMaps(state.Values, d.Values), Defaults: chart.Values}
+	maps.Copy(p.Values, d.Whole)
 	facts := Facts{
 		State: state, Chart: chart.Metadata.Name, Version: chart.Metadata.Version, Now: time.Now(), Patience: c.cfg.Patience,
 	}
@@ -119,6 +124,8 @@ func (c *Client) Plan(ctx context.Context, d Desired) (Plan, error) {
 	case state.Status == common.StatusDeployed, state.Status == common.StatusFailed,
 		state.Status == common.StatusSuperseded:
 		p.Manifest, err = c.render(ctx, d, p.Values, c.upgrade)
+	case state.Status.IsPending():
+		p.Draft, err = c.draft(ctx, d, p.Values)
 	}
 	if err != nil {
 		err = fmt.Errorf("chart %s: %w", chart.Metadata.Name, err)
@@ -141,19 +148,34 @@ func (c *Client) Differs(ctx context.Context, name string, s State) ([]string, e
 }
 
 // refused returns all refusals of the API server as one error, for a chart that could not be
-// rendered there, since the first of them may be why. Nil when there are none, or they are not
-// known either.
+// rendered there, since the first of them may be why: not that there is no namespace yet. Nil when
+// there are none, or they are not known either.
 func (c *Client) refused(ctx context.Context, d Desired, values map[string]any) error {
-	apart := &Client{cfg: c.cfg, helm: action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler))}
-	// It contacts no server, and changes what it works with.
-	if r, err := apart.install(ctx, d, values, operation{revision: "0", dry: action.DryRunClient}); err == nil &&
-		r != nil {
-		if all, err := c.live.refusals(ctx, d.Name, r.Manifest, true); err == nil && len(all) > 0 {
+	if manifest, err := c.draft(ctx, d, values); err == nil {
+		all, err := c.live.refusals(ctx, d.Name, manifest, true)
+		if all = slices.DeleteFunc(all, apierrors.IsNotFound); err == nil && len(all) > 0 {
 			return &RefusedError{Reasons: all}
 		}
 	}
 	return nil
 }
+
+// draft returns what the chart renders to without the API server.
+func (c *Client) draft(ctx context.Context, d Desired, values map[string]any) (string, error) {
+	// It contacts no server, and changes what it works with.
+	apart := &Client{cfg: c.cfg, helm: action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler))}
+	r, err := apart.install(ctx, d, values, operation{revision: "0", dry: action.DryRunClient})
+	if err != nil {
+		return "", err
+	}
+	if r == nil {
+		return "", errNothing
+	}
+	return r.Manifest, nil
+}
+
+// errNothing is that of a chart without objects.
+var errNothing = errors.New("helm rendered nothing")
 
 // RefusedError has the reasons for which the API server would not take what would be applied.
 type RefusedError struct{ Reasons []error }
@@ -264,7 +286,7 @@ func (c *Client) render(ctx context.Context, d Desired, values map[string]any,
 		return "", err
 	}
 	if r == nil {
-		return "", errors.New("helm rendered nothing")
+		return "", errNothing
 	}
 	return r.Manifest, nil
 }
@@ -290,21 +312,37 @@ type Removal struct {
 	Kept string
 }
 
-// Remove uninstalls a release. Where there is none it does nothing.
-func (c *Client) Remove(name string, timeout time.Duration) (Removal, error) {
+// Remove uninstalls a release, calls beside once its objects are gone, and forgets the release then: when it is
+// ended before, the record of the release is there for another run. Where there is no release it does nothing.
+func (c *Client) Remove(name string, timeout time.Duration, beside func() error) (Removal, error) {
 	last, err := c.last(name)
 	if err != nil || last == nil {
 		return Removal{}, err
 	}
+	out := Removal{Found: true}
+	if last.Info == nil || last.Info.Status != common.StatusUninstalled {
+		if out.Kept, err = c.uninstall(name, timeout, true); err != nil {
+			return out, err
+		}
+	}
+	if err := beside(); err != nil {
+		return out, err
+	}
+	_, err = c.uninstall(name, timeout, false)
+	return out, err
+}
+
+// uninstall has Helm remove what it has not removed yet: the objects, and without keepHistory the records.
+func (c *Client) uninstall(name string, timeout time.Duration, keepHistory bool) (kept string, err error) {
 	u := action.NewUninstall(c.helm)
-	u.IgnoreNotFound, u.Timeout = true, timeout
+	u.IgnoreNotFound, u.Timeout, u.KeepHistory = true, timeout, keepHistory
 	u.WaitStrategy, u.DeletionPropagation = kube.StatusWatcherStrategy, "background"
 	done, err := u.Run(name)
 	if err != nil {
-		return Removal{Found: true}, fmt.Errorf("uninstall release %s of namespace %s: %w", name, c.cfg.Namespace, err)
+		return "", fmt.Errorf("uninstall release %s of namespace %s: %w", name, c.cfg.Namespace, err)
 	}
 	if done == nil {
-		return Removal{Found: true}, nil
+		return "", nil
 	}
-	return Removal{Found: true, Kept: done.Info}, nil
+	return done.Info, nil
 }

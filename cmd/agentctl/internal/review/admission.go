@@ -38,7 +38,7 @@ func Admission(ctx context.Context, conn *cli.Connection, file config.File) ([]i
 	if err != nil {
 		return found, cli.ExplainKubeconfig(err, conn.Rules)
 	}
-	doubts, err := reviewPlace(ctx, rest, client, cfg.Namespace, hubSide(), spokeSide())
+	doubts, err := checkCluster(ctx, rest, client, cfg.Namespace, hubSide(), spokeSide())
 	if err != nil {
 		return found, err
 	}
@@ -66,7 +66,7 @@ func refusedApplications(ctx context.Context, client dynamic.Interface, cfg prin
 	if err != nil {
 		return nil, err
 	}
-	kept, err := HubKeeper(client, cfg).Expect(ctx)
+	kept, err := HubStore(client, cfg).Expect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -99,8 +99,8 @@ func refusedApplications(ctx context.Context, client dynamic.Interface, cfg prin
 	return found, nil
 }
 
-// HubKeeper returns the store of the hub's state that a principal with that configuration uses.
-func HubKeeper(client dynamic.Interface, cfg principalconfig.Config) hubstate.Store {
+// HubStore returns the store of the hub's state that a principal with that configuration uses.
+func HubStore(client dynamic.Interface, cfg principalconfig.Config) hubstate.Store {
 	return hubstate.Store{Client: client, Namespace: cfg.Namespace, ShareDefault: cfg.Projects.ShareDefault,
 		Mapping: hubstate.Mapping(cfg.Mapping.By)}
 }

@@ -31,28 +31,28 @@ func hubSide() side {
 // spokeSide has the ConfigMap in which an agent keeps what it saw of its hub's history.
 func spokeSide() side { return side{name: "spoke", program: "the agent", configMap: agentconfig.Name} }
 
-// place is a cluster, as far as it may be seen.
-type place struct {
+// cluster is what may be seen of one.
+type cluster struct {
 	host, namespace string
 	argoCD          bool
 	// has and lacks say what is known of ConfigMaps. One that may not be read is in neither.
 	has, lacks map[string]bool
 }
 
-// reviewPlace is lookAround and check.
-func reviewPlace(ctx context.Context, cfg *rest.Config, client dynamic.Interface, namespace string, mine,
+// checkCluster is observe and check.
+func checkCluster(ctx context.Context, cfg *rest.Config, client dynamic.Interface, namespace string, mine,
 	other side) ([]inspect.Finding, error) {
-	p, err := lookAround(ctx, cfg, client, namespace)
+	p, err := observe(ctx, cfg, client, namespace)
 	if err != nil {
 		return nil, err
 	}
 	return p.check(mine, other)
 }
 
-// lookAround finds out what the cluster of a kubeconfig is.
-func lookAround(ctx context.Context, cfg *rest.Config, client dynamic.Interface, namespace string) (place, error) {
+// observe finds out what the cluster of a kubeconfig is.
+func observe(ctx context.Context, cfg *rest.Config, client dynamic.Interface, namespace string) (cluster, error) {
 	const doing = "look what the cluster is"
-	p := place{host: cfg.Host, namespace: namespace, argoCD: true, has: map[string]bool{}, lacks: map[string]bool{}}
+	p := cluster{host: cfg.Host, namespace: namespace, argoCD: true, has: map[string]bool{}, lacks: map[string]bool{}}
 	_, err := client.Resource(cli.ProjectResource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -75,9 +75,9 @@ func lookAround(ctx context.Context, cfg *rest.Config, client dynamic.Interface,
 	return p, nil
 }
 
-// check says whether a place is that of a configuration for mine, rather than other's: an
+// check says whether a cluster is that of a configuration for mine, rather than other's: an
 // error when it is not, and a finding when there is nothing of either.
-func (p place) check(mine, other side) ([]inspect.Finding, error) {
+func (p cluster) check(mine, other side) ([]inspect.Finding, error) {
 	choose := fmt.Sprintf("choose the %s's with --kubeconfig or --context", mine.name)
 	switch {
 	case !p.argoCD:

@@ -41,7 +41,7 @@ func Policy(ctx context.Context, conn *cli.Connection, file config.File) ([]insp
 	if err != nil {
 		return found, cli.ExplainKubeconfig(err, conn.Rules)
 	}
-	doubts, err := reviewPlace(ctx, rest, client, cfg.Namespace, spokeSide(), hubSide())
+	doubts, err := checkCluster(ctx, rest, client, cfg.Namespace, spokeSide(), hubSide())
 	if err != nil {
 		return found, err
 	}

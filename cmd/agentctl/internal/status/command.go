@@ -19,12 +19,12 @@ import (
 	"github.com/argomesh/argomesh/charts"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/install"
+	"github.com/argomesh/argomesh/cmd/agentctl/internal/rollout"
 	hubstate "github.com/argomesh/argomesh/fleet/hub"
 )
 
-// lookEvery is how often it is looked while it waits.
-const lookEvery = 2 * time.Second
+// pollInterval is how often it is looked while it waits.
+const pollInterval = 2 * time.Second
 
 type statusCommand struct {
 	std     cli.Streams
@@ -60,19 +60,15 @@ func (c *statusCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	config, err := c.conn.Config()
+	_, client, err := c.conn.Client()
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	r, err := look(ctx, h, client)
+	r, err := observe(ctx, h, client)
 	if c.wait && err == nil {
-		err = wait.PollUntilContextTimeout(ctx, lookEvery, c.timeout, true, func(ctx context.Context) (bool, error) {
+		err = wait.PollUntilContextTimeout(ctx, pollInterval, c.timeout, true, func(ctx context.Context) (bool, error) {
 			var err error
-			r, err = look(ctx, h, client)
+			r, err = observe(ctx, h, client)
 			return err == nil && len(r.Problems) == 0, err
 		})
 		if errors.Is(err, context.DeadlineExceeded) {
@@ -107,8 +103,8 @@ func (c *statusCommand) print(r *Report) error {
 	return r.print(c.std.Out, c.output.Value == "wide")
 }
 
-// look reads what there is now.
-func look(ctx context.Context, h *cli.Hub, client kubernetes.Interface) (*Report, error) {
+// observe reads what there is now.
+func observe(ctx context.Context, h *cli.Hub, client kubernetes.Interface) (*Report, error) {
 	r := &Report{Hub: Hub{Namespace: h.Namespace, PodsReady: true}, Agents: []Agent{}}
 	server, err := client.Discovery().ServerVersion()
 	if err != nil {
@@ -123,7 +119,8 @@ func look(ctx context.Context, h *cli.Hub, client kubernetes.Interface) (*Report
 	d, err := client.AppsV1().Deployments(h.Namespace).Get(ctx, charts.Principal, metav1.GetOptions{})
 	switch {
 	case err == nil:
-		r.Hub.Pods, r.Hub.PodsReady = install.Rollout(d)
+		is := rollout.Of(d)
+		r.Hub.Pods, r.Hub.PodsReady = is.Step, is.Ready
 	case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err): // it may run elsewhere
 		return nil, err
 	}

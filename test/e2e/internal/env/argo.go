@@ -164,14 +164,19 @@ func startArgo(ctx context.Context, h *harness.Harness, of Releases) (*Argo, err
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
+		argo := harness.ArgoCDConfig{Server: true, ApplicationNamespaces: []string{"*"}}
+		theirs, err := h.ArgoCDDefinitions(argo)
+		if err != nil {
+			return err
+		}
 		if w.Hub, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{
-			Name: "hub", Release: of.Kubernetes, Etcd: etcd, Manifests: crds, Controllers: []string{"namespace-controller", "garbage-collector-controller"},
+			Name: "hub", Release: of.Kubernetes, Etcd: etcd, Manifests: append(crds, theirs...),
+			Controllers: []string{"namespace-controller", "garbage-collector-controller"},
 		}); err != nil {
 			return err
 		}
-		w.HubArgo, err = h.StartArgoCD(gctx, harness.ArgoCDConfig{
-			ControlPlane: w.Hub, Server: true, ApplicationNamespaces: []string{"*"},
-		})
+		argo.ControlPlane = w.Hub
+		w.HubArgo, err = h.StartArgoCD(gctx, argo)
 		return err
 	})
 	small, err := h.StartEtcd(ctx, "small-etcd", fmt.Sprint("--max-request-bytes=", SpokeMaxBytes))
@@ -183,12 +188,20 @@ func startArgo(ctx context.Context, h *harness.Harness, of Releases) (*Argo, err
 		redis := w.EdgeRedis[name]
 		g.Go(func() (err error) {
 			stores := map[string]*harness.Etcd{Managed: small, Autonomous: etcd}
-			if *at, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{Name: name, Release: of.Kubernetes, Etcd: stores[name], Workloads: true}); err != nil {
+			cfg := harness.ArgoCDConfig{
+				Release: of.ArgoCD, Controller: true, DefaultProject: true, ControllerArgs: []string{"--hydrator-enabled"},
+			}
+			theirs, err := h.ArgoCDDefinitions(cfg)
+			if err != nil {
 				return err
 			}
-			argo, err := h.StartArgoCD(gctx, harness.ArgoCDConfig{
-				ControlPlane: *at, Release: of.ArgoCD, Controller: true, DefaultProject: true, ControllerArgs: []string{"--hydrator-enabled"},
-			})
+			if *at, err = h.StartControlPlane(gctx, harness.ControlPlaneConfig{
+				Name: name, Release: of.Kubernetes, Etcd: stores[name], Workloads: true, Manifests: theirs,
+			}); err != nil {
+				return err
+			}
+			cfg.ControlPlane = *at
+			argo, err := h.StartArgoCD(gctx, cfg)
 			if err == nil {
 				*redis = *argo.Redis
 			}

@@ -23,6 +23,7 @@ import (
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // Bare is a hub and a spoke with Argo CD's definitions and without its processes: only the
@@ -288,15 +289,7 @@ func StartNetwork(t *testing.T, h *harness.Harness, target string) *harness.Prox
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- network.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	kit.Background(t, network.Run)
 	return network
 }
 

@@ -24,6 +24,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
+	"github.com/argomesh/argomesh/test/harness/kubelet"
+
 	_ "github.com/argomesh/argomesh/test/golden" // its flag, in builds without the tests that compare too
 )
 
@@ -34,8 +36,15 @@ const atOnce = "200"
 // Main runs the tests of a package, which calls it in its TestMain: as many at a time as it
 // likes, unless -parallel says otherwise, and with client-go quiet: what it has to say reaches
 // the tests as errors, and the API server's warnings about Argo CD's finalizers would bury why
-// a test fails.
+// a test fails. A start of it that is a pod of package kubelet runs that.
 func Main(m *testing.M) {
+	is, err := kubelet.Main()
+	if err != nil {
+		panic(err) // which is in the log of the pod
+	}
+	if is {
+		return
+	}
 	klog.SetLogger(logr.Discard())
 	flag.Parse()
 	given := false

@@ -25,6 +25,7 @@ import (
 	"github.com/argomesh/argomesh/identity/devworkload"
 	"github.com/argomesh/argomesh/stream"
 	"github.com/argomesh/argomesh/stream/streampb"
+	"github.com/argomesh/argomesh/test/kit"
 )
 
 // HandshakePatience bounds what a proxy of a test waits for.
@@ -88,16 +89,9 @@ func TokenOf(t *testing.T, cfg devworkload.Config, id string, audience ...string
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- api.Run(ctx, l) }()
-	defer func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}()
-	token, err := workloadapi.FetchJWTSVID(ctx, jwtsvid.Params{Audience: audience[0], ExtraAudiences: audience[1:]}, workloadapi.WithAddr("unix://"+socket))
+	stop := kit.Background(t, func(ctx context.Context) error { return api.Run(ctx, l) })
+	defer stop()
+	token, err := workloadapi.FetchJWTSVID(t.Context(), jwtsvid.Params{Audience: audience[0], ExtraAudiences: audience[1:]}, workloadapi.WithAddr("unix://"+socket))
 	if err != nil {
 		t.Fatal(err)
 	}

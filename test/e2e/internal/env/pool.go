@@ -37,7 +37,7 @@ type Pool[E any] struct {
 	mu      sync.Mutex // guards the fields below
 	shared  *Running[E]
 	sharing int                // tests that want shared
-	places  int                // for environments of one test that do not run
+	slots   int                // for environments of one test that do not run
 	waiting []chan *Running[E] // tests that wait for another's
 }
 
@@ -51,7 +51,7 @@ type wire[E any] struct {
 // NewPool makes a pool in which nothing runs yet, with so many environments alone for tests
 // that take one to themselves.
 func NewPool[E any](alone int, start func(context.Context, *harness.Harness) (E, error)) *Pool[E] {
-	return &Pool[E]{start: start, places: alone}
+	return &Pool[E]{start: start, slots: alone}
 }
 
 // newSharedPool is NewPool for environments of which other programs can have the shared one:
@@ -116,8 +116,8 @@ func (p *Pool[E]) TakeAlone(t *testing.T) *Running[E] {
 
 func (p *Pool[E]) acquire() *Running[E] {
 	p.mu.Lock()
-	if p.places > 0 {
-		p.places--
+	if p.slots > 0 {
+		p.slots--
 		p.mu.Unlock()
 		return &Running[E]{start: p.start}
 	}
@@ -137,7 +137,7 @@ func (p *Pool[E]) release(t *testing.T, alone *Running[E]) {
 		p.mu.Unlock()
 		return
 	}
-	p.places++
+	p.slots++
 	p.mu.Unlock()
 	alone.stop(t)
 }

@@ -29,6 +29,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/argomesh/argomesh/test/harness"
+	"github.com/argomesh/argomesh/test/harness/harnesstest"
 )
 
 // Cascade is Argo CD's finalizer that takes workloads along.
@@ -37,14 +38,10 @@ const Cascade = "resources-finalizer.argocd.argoproj.io"
 // Patience bounds the wait for one condition on a busy machine of two cores.
 const Patience = 5 * time.Minute
 
-// Eventually fails the test when the condition does not come true in time.
-func Eventually(t *testing.T, what string, check func() error) {
+// Eventually fails the test when the condition does not come true within [Patience].
+func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
-	defer cancel()
-	if err := harness.Eventually(ctx, what, check); err != nil {
-		t.Fatal(err)
-	}
+	harnesstest.Eventually(t, Patience, what, check)
 }
 
 // Get returns an object that must be there.
