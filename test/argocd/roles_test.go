@@ -21,6 +21,7 @@ import (
 	"github.com/argomesh/argomesh/backends/operations"
 	"github.com/argomesh/argomesh/backends/ownership"
 	"github.com/argomesh/argomesh/stream"
+	"github.com/argomesh/argomesh/test/heap"
 )
 
 // mirrorOf is what the hub makes of the roles of a spoke's project "web": its mirror, as
@@ -36,7 +37,11 @@ func mirrorOf(t testing.TB, pairs []mapping.Pair, roles any) *v1alpha1.AppProjec
 		Key: stream.EntryKey{Collection: stream.AppProjects, Name: "web"}, Verb: stream.Apply, Data: raw,
 		Version: stream.Version{SourceUID: "u", Hash: stream.HashOf(raw)}, Revision: 1,
 	}
-	writes, refusal := rules.Plan(event, projectKey(agentName+"-web"), nil, operations.Requests{})
+	var (
+		writes  []ownership.Write
+		refusal *stream.Refusal
+	)
+	heap.Bound(t, len(raw), func() { writes, refusal = rules.Plan(event, projectKey(agentName+"-web"), nil, operations.Requests{}) })
 	if refusal != nil || len(writes) != 1 {
 		t.Fatalf("the mirror is not written: %v", refusal)
 	}
