@@ -186,8 +186,8 @@ fuzz: ## every fuzz target for FUZZTIME (5s); make test leaves out those that we
 e2e: tools build ## end-to-end tests on real servers, by subject (test/e2e/README.md)
 	@go build -o bin/environments ./test/e2e/environments
 	$(call stage,end-to-end tests,bin/environments bash -c '\
-		go test -count=1 -timeout 50m -run "$(ALONE)" ./test/e2e/bounds; first=$$?; \
-		go test -count=1 -timeout 50m -skip "$(ALONE)" -p $(SUBJECTS) ./test/e2e/... && exit $$first')
+		go test -count=1 -timeout 80m -run "$(ALONE)" ./test/e2e/bounds; first=$$?; \
+		go test -count=1 -timeout 80m -skip "$(ALONE)" -p $(SUBJECTS) ./test/e2e/... && exit $$first')
 
 .PHONY: soak
 soak: tools build ## the end-to-end tests and those tagged soak, of ten minutes and more; live access for SOAK_DURATION (1h)

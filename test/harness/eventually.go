@@ -9,6 +9,11 @@ import (
 	"time"
 )
 
+// Patience bounds the wait for a condition that comes when all is well. It is there so that a
+// test ends, and says nothing about how long something may take: where other machines have a
+// share of the processors, all tests together once took three times as long.
+const Patience = 15 * time.Minute
+
 const (
 	// pollFirst is between two looks at a condition in the beginning, and pollMost when
 	// it has long been waited for; in between it is a pollPart of the time it took so
@@ -16,18 +21,16 @@ const (
 	pollFirst = 50 * time.Millisecond
 	pollMost  = 500 * time.Millisecond
 	pollPart  = 10
-	// defaultWait bounds waiting where the context has no deadline.
-	defaultWait = 5 * time.Minute
 )
 
-// Eventually calls check until it returns nil. When ctx ends first (after five
-// minutes if it has no deadline) the error says what was waited for and wraps the
+// Eventually calls check until it returns nil. When ctx ends first (after [Patience]
+// if it has no deadline) the error says what was waited for and wraps the
 // last error of check. check gets ctx by closure and should respect it. What held for a
 // tenth of the time that was waited for it, or for half a second, is seen.
 func Eventually(ctx context.Context, what string, check func() error) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, defaultWait)
+		ctx, cancel = context.WithTimeout(ctx, Patience)
 		defer cancel()
 	}
 	begin := time.Now()

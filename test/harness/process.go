@@ -22,8 +22,7 @@ import (
 )
 
 const (
-	defaultGrace        = 30 * time.Second
-	defaultReadyTimeout = 90 * time.Second
+	defaultGrace = 2 * time.Minute
 	// logTail is how much of a log an error shows, in lines.
 	logTail = 25
 )
@@ -44,9 +43,9 @@ type Command struct {
 	// Ready returns nil once the process serves. It is called again until then. Nil
 	// means that a started process is ready.
 	Ready func(context.Context) error
-	// ReadyTimeout bounds the wait for Ready. Zero means 90s.
+	// ReadyTimeout bounds the wait for Ready. Zero means [Patience].
 	ReadyTimeout time.Duration
-	// Grace is the time from SIGTERM to SIGKILL in Stop. Zero means 30s.
+	// Grace is the time from SIGTERM to SIGKILL in Stop. Zero means two minutes.
 	Grace time.Duration
 	// NoListen runs the program so that its listeners never open, for the one that
 	// cannot be told to listen on loopback.
@@ -106,7 +105,7 @@ func (h *Harness) prepare(cmd Command) (*Process, error) {
 		cmd.Grace = defaultGrace
 	}
 	if cmd.ReadyTimeout == 0 {
-		cmd.ReadyTimeout = defaultReadyTimeout
+		cmd.ReadyTimeout = Patience
 	}
 	p := &Process{h: h, cmd: cmd}
 	if err := h.add(p); err != nil {

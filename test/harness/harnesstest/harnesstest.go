@@ -34,7 +34,7 @@ func Eventually(t testing.TB, within time.Duration, what string, check func() er
 
 // stopTimeout bounds stopping all processes of one test, one after the other. What each of
 // them may take is less.
-const stopTimeout = 5 * time.Minute
+const stopTimeout = harness.Patience
 
 // New returns a harness that ends with the test. The test fails when a process can be
 // reached from other machines at that time, or has to be killed. The work folder is

@@ -10,7 +10,6 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/broker"
@@ -20,8 +19,8 @@ import (
 const (
 	// StartTimeout bounds the start of an environment, stopTimeout its end. To start is mostly
 	// to wait for the control planes of others.
-	StartTimeout = 15 * time.Minute
-	stopTimeout  = 5 * time.Minute
+	StartTimeout = 2 * harness.Patience
+	stopTimeout  = harness.Patience
 )
 
 // Pool are the environments of one kind: one that tests share, and some for tests that each

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,8 +34,8 @@ import (
 // Cascade is Argo CD's finalizer that takes workloads along.
 const Cascade = "resources-finalizer.argocd.argoproj.io"
 
-// Patience bounds the wait for one condition on a busy machine of two cores.
-const Patience = 5 * time.Minute
+// Patience bounds the wait for one condition.
+const Patience = harness.Patience
 
 // Eventually fails the test when the condition does not come true within [Patience].
 func Eventually(t testing.TB, what string, check func() error) {
