@@ -51,6 +51,12 @@ func (a *agent) onStream() []onStream {
 				return apply(fmt.Sprint("p.", v), stream.AppProjects, fmt.Sprint("project-", v), "u", projectBody(v, 60<<10))
 			})
 		}},
+		{"projects of another agent", stream.Autonomous, func(l *line) error {
+			// Joined to this agent's name, as on the hub, each is one of agent <name>-next.
+			return l.mannered(8, func(i, v int) stream.Event {
+				return apply(fmt.Sprint("o.", v), stream.AppProjects, fmt.Sprint("next-project-", i), "u", projectBody(v, small))
+			})
+		}},
 		{"projects with dear patterns", stream.Autonomous, func(l *line) error {
 			return l.mannered(16, func(i, v int) stream.Event {
 				if i%2 == 1 {

@@ -28,6 +28,8 @@ type line struct {
 	done   *tally
 	pack   func([]byte) []byte // nil for one that is not compressed
 	orders *orders
+	// flights are the attack's events without an answer; nil for an attack that keeps no account.
+	flights *flights
 }
 
 // send says a message of ours.
@@ -84,11 +86,14 @@ func (l *line) hear() (*streampb.Frame, error) {
 	}
 	l.orders.keep(f)
 	for _, r := range f.GetApplied().GetResults() {
+		kind, why := "taken", ""
 		if refusal := r.GetRefusal(); refusal != nil {
-			l.done.result(l.attack, refusal.GetKind(), refusal.GetMessage())
-		} else {
-			l.done.result(l.attack, "taken", "")
+			kind, why = refusal.GetKind(), refusal.GetMessage()
 		}
+		if l.flights != nil && !l.flights.has(r.GetEvent()) {
+			kind = "of earlier events: " + kind
+		}
+		l.done.result(l.attack, kind, why)
 	}
 	return f, nil
 }
@@ -145,21 +150,21 @@ func (l *line) mannered(n int, next func(i, version int) stream.Event) error {
 	for i := range n {
 		free <- i
 	}
-	flights := newFlights()
+	l.flights = newFlights()
 	version := 0
 	return l.both(func() error {
 		select {
 		case i := <-free:
 			version++
 			e := next(i, version)
-			flights.add(e.ID, i)
+			l.flights.add(e.ID, i)
 			return l.batch(e)
 		case <-l.ctx.Done():
 			return l.ctx.Err()
 		}
 	}, func(f *streampb.Frame) error {
 		for _, r := range f.GetApplied().GetResults() {
-			if i, is := flights.take(r.GetEvent()); is {
+			if i, is := l.flights.take(r.GetEvent()); is {
 				free <- i
 			}
 		}
@@ -179,6 +184,13 @@ func (f *flights) add(id string, i int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.of[id] = i
+}
+
+func (f *flights) has(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, is := f.of[id]
+	return is
 }
 
 func (f *flights) take(id string) (int, bool) {

@@ -169,6 +169,8 @@ type others struct {
 	next   []int // change of each
 }
 
+func goodName(i int) string { return fmt.Sprint("good-", i) }
+
 // newOthers connects as many agents, every other one of which is autonomous.
 func newOthers(t *testing.T, w *env.Bare, n int) *others {
 	t.Helper()
@@ -178,7 +180,7 @@ func newOthers(t *testing.T, w *env.Bare, n int) *others {
 		if i%2 == 1 {
 			mode = "autonomous"
 		}
-		c.agents, c.next = append(c.agents, newHonest(t, w.Connect(t, fmt.Sprint("good-", i), mode))), append(c.next, 1)
+		c.agents, c.next = append(c.agents, newHonest(t, w.Connect(t, goodName(i), mode))), append(c.next, 1)
 	}
 	return c
 }

@@ -60,8 +60,9 @@ type lookers struct {
 	got map[string]int // what came of it, by kind
 }
 
-// look begins to look. Each attacker has an Application, by name.
-func look(t *testing.T, w *env.Bare, d doors, honest string, attackers map[string]string) *lookers {
+// look begins to look. Each attacker has an Application, by name; old is what an Agent left that
+// had the name of the honest one before.
+func look(t *testing.T, w *env.Bare, d doors, honest string, old *rest.Config, attackers map[string]string) *lookers {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -96,6 +97,7 @@ func look(t *testing.T, w *env.Bare, d doors, honest string, attackers map[strin
 			return nil
 		})
 	}
+	l.every(ctx, lookEvery, func(int) error { return l.tryOld(ctx, old) })
 	config := access(honest)
 	l.every(ctx, honestEvery, func(int) error { return l.version(ctx, honest, config) })
 	return l
@@ -186,6 +188,22 @@ func (l *lookers) version(ctx context.Context, agent string, config *rest.Config
 	return nil
 }
 
+// tryOld calls an honest agent's cluster with a token of an Agent that had its name before, and
+// expects that it is not let in.
+func (l *lookers) tryOld(ctx context.Context, old *rest.Config) error {
+	answer, err := l.get(ctx, old, "/version")
+	if err != nil {
+		return fmt.Errorf("the token of an Agent that is gone: %w", err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was read
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusUnauthorized {
+		return fmt.Errorf("the token of an Agent that is gone is answered by %s: %.200s (%v)", answer.Status, body, err) //nolint:errorlint // it may be nil
+	}
+	l.note("old token", nil)
+	return nil
+}
+
 // note counts what came of something.
 func (l *lookers) note(what string, err error) {
 	if err != nil {
@@ -210,5 +228,8 @@ func (l *lookers) stop(t *testing.T) {
 	}
 	if l.got["honest"] == 0 {
 		t.Error("nobody has looked at the cluster of an honest agent")
+	}
+	if l.got["old token"] == 0 {
+		t.Error("nobody has tried the token of an Agent that is gone")
 	}
 }

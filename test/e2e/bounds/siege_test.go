@@ -30,7 +30,7 @@ const (
 
 // longestRest is how much longer an attack lasts at most, on a slow machine, until each of
 // its kinds was made.
-const longestRest = 5 * time.Minute
+const longestRest = harness.Patience
 
 // siege is how long people are left alone, and how long there is an attack, from when each
 // attacker has begun.
@@ -67,6 +67,7 @@ func hostileAgents(t *testing.T, s siege) {
 	if err := w.StartPrincipal(ctx, "", settings); err != nil {
 		t.Fatal(err)
 	}
+	old := oldToken(t, w, goodName(0))
 	c := newOthers(t, w, 20)
 	stranger, err := w.Identify(ctx, env.SPIFFEID("nobody"))
 	if err != nil {
@@ -95,6 +96,7 @@ func hostileAgents(t *testing.T, s siege) {
 		}})
 	}
 
+	next := newNext(t, w, "bad-autonomous")
 	start := inUse(t, w.Hub)
 	calm := c.changes(t, s.calm)
 	quiet := inUse(t, w.Hub) - start // what people and honest agents write
@@ -105,7 +107,7 @@ func hostileAgents(t *testing.T, s siege) {
 	begin := time.Now()
 	worked := processors(t, w.Principal.Process, w.Hub.Server, w.Hub.Etcd.Process)
 	closed := watchesClosed(t, w.Hub)
-	looking := look(t, w, d, c.agents[0].Name, shown)
+	looking := look(t, w, d, c.agents[0].Name, old, shown)
 	attacking := processors(t, attackers[0].process, attackers[1].process)
 	attacked := c.changes(t, s.attack)
 	t.Logf("the hub's API server closed %v watches that were not read fast enough", watchesClosed(t, w.Hub)-closed)
@@ -120,6 +122,7 @@ func hostileAgents(t *testing.T, s siege) {
 	bound(t, etcd.most(t)-before, len(attackers), took, float64(quiet)/s.calm.Seconds())
 	resident(t, w.Principal.Process, principalResident)
 	c.spared(t)
+	next.kept(t)
 	s.compare(t, calm, attacked)
 }
 
@@ -241,6 +244,9 @@ func (a *hostile) start(t *testing.T) {
 	}
 }
 
+// othersProjects is the attack of test/hostile of which nothing may be taken.
+const othersProjects = "projects of another agent"
+
 // What test/hostile says of how far it is.
 const (
 	firstBegan = "the first attack has begun"
@@ -316,6 +322,9 @@ func (a *hostile) stop(t *testing.T) {
 		t.Logf("%s: %s: begun %d times, %d messages of %d KiB in all, %d answers; results %v %v; ended by %v", a.name, name, d.Begun, d.Sent, d.Bytes>>10, d.Answered, d.Results, d.Why, d.Ends)
 		if d.Sent == 0 {
 			t.Errorf("%s: nothing came of the attack %q", a.name, name)
+		}
+		if name == othersProjects && (d.Results["taken"] > 0 || d.Results["not-owned"] == 0) {
+			t.Errorf("%s: projects of another agent are answered by %v", a.name, d.Results)
 		}
 	}
 }
