@@ -29,8 +29,11 @@ type Settings map[string]any
 
 // Binary returns the path of one of our own programs, as `make build` leaves it. The
 // error says so when it is not there.
-func (h *Harness) Binary(name string) (string, error) {
-	path := filepath.Join(h.tools.Checkout(), "bin", name)
+func (h *Harness) Binary(name string) (string, error) { return Binary(h.tools, name) }
+
+// Binary is Harness.Binary for those of the checkout of tools.
+func Binary(tools *toolset.Set, name string) (string, error) {
+	path := filepath.Join(tools.Checkout(), "bin", name)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("%s is not built; run: make build", name)
 	} else if err != nil {

@@ -113,11 +113,7 @@ func podsSay(t *testing.T, c *harness.ControlPlane, text string) {
 
 func agentctlBinary(t *testing.T) string {
 	t.Helper()
-	path, err := harnesstest.New(t).Binary("agentctl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return harnesstest.Binary(t, "agentctl")
 }
 
 // agentctl runs agentctl with a kubeconfig, and returns what it prints.
@@ -217,21 +213,31 @@ var registry = strings.TrimPrefix(imageRegistry.URL, "http://") + "/argomesh"
 // hubArgs install the principal.
 var hubArgs = []string{"hub", "install", "--registry", registry, "--timeout", "2m", "--set", "envoy.image.repository=" + registry + "/envoy"}
 
-// One cluster serves all, one after the other, since a chart is installed once.
+// One cluster serves all of a test, one after the other, since a chart is installed once.
 func TestAgentctlInstall(t *testing.T) {
 	t.Parallel()
 	c := cluster(t)
 	t.Run("installs, upgrades and removes", func(t *testing.T) { installsTheHub(t, c) })
 	t.Run("names images by digest", func(t *testing.T) { namesImagesByDigest(t, c) })
-	t.Run("a spoke", func(t *testing.T) { installsASpoke(t, c) })
-	t.Run("upgrades spokes", func(t *testing.T) { upgradesSpokes(t, c) })
-	t.Run("beside Argo CD", func(t *testing.T) { installsBesideArgoCD(t, c) })
 	t.Run("on a terminal", func(t *testing.T) { showsProgress(t, c) })
 	t.Run("bundle", func(t *testing.T) { bundles(t, c) })
 	t.Run("refuses", func(t *testing.T) { installRefuses(t, c) })
-	// An install that is killed after any of its writes is finished by another run, at once.
-	t.Run("is killed", func(t *testing.T) { hubIsKilled(t, c, 1, 9) })
-	t.Run("a spoke is killed", func(t *testing.T) { spokeIsKilled(t, c, 4) })
+}
+
+func TestAgentctlInstallsSpokes(t *testing.T) {
+	t.Parallel()
+	c := cluster(t)
+	t.Run("a spoke", func(t *testing.T) { installsASpoke(t, c) })
+	t.Run("upgrades", func(t *testing.T) { upgradesSpokes(t, c) })
+	t.Run("beside Argo CD", func(t *testing.T) { installsBesideArgoCD(t, c) })
+}
+
+// An install that is killed after any of its writes is finished by another run, at once.
+func TestAgentctlInstallIsKilled(t *testing.T) {
+	t.Parallel()
+	c := cluster(t)
+	t.Run("the hub", func(t *testing.T) { hubIsKilled(t, c, 1, 9) })
+	t.Run("a spoke", func(t *testing.T) { spokeIsKilled(t, c, 4) })
 }
 
 // agentctl has Helm in it, and stays a program that one fetches.

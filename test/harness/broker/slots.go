@@ -12,7 +12,8 @@ import (
 // value has none. Methods may be called concurrently.
 type Slots struct {
 	mu      sync.Mutex // guards the fields below
-	free    int
+	limit   int
+	taken   int
 	held    map[string]*slot // by the name of the test
 	waiting []*slot          // in the order of their coming
 	begun   []string         // what tests with a slot share, in the order of the first
@@ -26,7 +27,15 @@ type slot struct {
 }
 
 // NewSlots returns n slots.
-func NewSlots(n int) *Slots { return &Slots{free: n, held: map[string]*slot{}} }
+func NewSlots(n int) *Slots { return &Slots{limit: n, held: map[string]*slot{}} }
+
+// SetLimit says how many slots there are from now on. Who has one keeps it.
+func (b *Slots) SetLimit(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.limit = n
+	b.give()
+}
 
 // Take waits for a slot for the test, and returns what gives it back. shares names the
 // servers that the test shares with others; empty means that it has its own. Tests that
@@ -70,13 +79,13 @@ func (b *Slots) leave(test string, p *slot) {
 		b.waiting = slices.Delete(b.waiting, i, i+1)
 		return
 	}
-	b.free++
+	b.taken--
 	b.give()
 }
 
 // give gives free slots to those who wait.
 func (b *Slots) give() {
-	for b.free > 0 && len(b.waiting) > 0 {
+	for b.taken < b.limit && len(b.waiting) > 0 {
 		next := 0
 		for i, p := range b.waiting {
 			if b.rank(p) < b.rank(b.waiting[next]) {
@@ -88,7 +97,7 @@ func (b *Slots) give() {
 		if p.shares != "" && !slices.Contains(b.begun, p.shares) {
 			b.begun = append(b.begun, p.shares)
 		}
-		b.free--
+		b.taken++
 		close(p.taken)
 	}
 }

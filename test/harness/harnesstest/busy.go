@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// maxBusy is how many tests keep servers busy at a time. go test's own limit counts tests
-	// that wait for one another, too.
-	maxBusy = 6
+	// firstBusy is how many tests keep servers busy at a time before anything is known of the
+	// machine. go test's own limit counts tests that wait for one another, too.
+	firstBusy = 6
 	// maxStarts is how many control planes start at a time. Dozens at once would take minutes
 	// each, in which no test runs, and some would end because their own checks take too long.
 	maxStarts = 2
@@ -32,7 +32,7 @@ type Limits struct{ busy, starts *broker.Slots }
 
 // NewLimits returns limits of which nothing is used.
 func NewLimits() *Limits {
-	return &Limits{busy: broker.NewSlots(maxBusy), starts: broker.NewSlots(maxStarts)}
+	return &Limits{busy: broker.NewSlots(firstBusy), starts: broker.NewSlots(maxStarts)}
 }
 
 // own are those of this program, which keeps to them where no broker is.
@@ -65,8 +65,7 @@ func take(ctx context.Context, r broker.Request) (release func(), err error) {
 	return func() { give(false) }, nil
 }
 
-// Busy waits until fewer than six other tests keep servers busy, and counts this one
-// until it ends. shares names the servers that the test shares with others; empty means
+// Busy waits until another test may keep servers busy, and counts this one until it ends. shares names the servers that the test shares with others; empty means
 // that it has its own. Tests that share what was begun first come first, so that it is
 // done with early and ends. A subtest shares the slot of its test, so that none waits
 // for its own parent.

@@ -116,6 +116,17 @@ func End(h *harness.Harness, timeout time.Duration, keep bool) (logs string, err
 	return "", os.RemoveAll(h.Path())
 }
 
+// Binary returns the path of one of our own programs, as `make build` leaves it. The test fails
+// when it is not there.
+func Binary(t testing.TB, name string) string {
+	t.Helper()
+	path, err := harness.Binary(Tools(t), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // Tools says where the servers are, built or not. SkipMissing looks whether they are.
 func Tools(t testing.TB) *toolset.Set {
 	t.Helper()

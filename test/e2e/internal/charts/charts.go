@@ -260,12 +260,8 @@ spec: {mode: managed, identity: {spiffeIDs: ["spiffe://hub.test/argomesh/agent/e
 	if err != nil {
 		t.Fatal(err)
 	}
-	agentctl, err := harnesstest.New(t).Binary("agentctl")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var failure bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), agentctl, "mesh", "render", "istio", "--config", config, "-f", agents)
+	cmd := exec.CommandContext(t.Context(), harnesstest.Binary(t, "agentctl"), "mesh", "render", "istio", "--config", config, "-f", agents)
 	cmd.Stderr = &failure
 	out, err := cmd.Output()
 	if err != nil {

@@ -32,6 +32,10 @@ func Serve(ctx context.Context, l net.Listener) error {
 		environments[s.name] = s
 	}
 	limits := harnesstest.NewLimits()
+	fitting, stop := context.WithCancel(ctx)
+	defer stop()
+	fitted := make(chan error, 1)
+	go func() { fitted <- limits.Run(fitting) }()
 	err := broker.Serve(ctx, l, func(ctx context.Context, r broker.Request) (any, func(bool), error) {
 		if release, known, err := limits.Handle(ctx, r); known {
 			return nil, release, err
@@ -43,10 +47,11 @@ func Serve(ctx context.Context, l net.Listener) error {
 		description, err := s.describe()
 		return description, s.note, err
 	})
+	stop()
 	var (
 		ends sync.WaitGroup
 		mu   sync.Mutex
-		errs = []error{err}
+		errs = []error{err, <-fitted}
 	)
 	for _, s := range environments {
 		ends.Go(func() {
