@@ -20,10 +20,7 @@ func TestAgentctlInstallIsKilledAnywhere(t *testing.T) {
 
 func TestAgentctlSpokeInstallIsKilledAnywhere(t *testing.T) {
 	t.Parallel()
-	c := cluster(t)
-	stockArgoCD(t, c)
-	withSPIRE(t, c)
-	spokeIsKilled(t, c)
+	spokeIsKilled(t, cluster(t))
 }
 
 // The agent of a file of the hub's side is installed by a command that is killed again and again.

@@ -283,6 +283,8 @@ func hubIsKilled(t *testing.T, c *harness.ControlPlane, at ...int64) {
 // is tried. Hub and spoke are one cluster, with Argo CD and the resources of SPIRE.
 func spokeIsKilled(t *testing.T, c *harness.ControlPlane, at ...int64) {
 	t.Helper()
+	stockArgoCD(t, c)
+	withSPIRE(t, c)
 	must(t, c.Kubeconfig, append(slices.Clone(hubArgs), "--trust-domain", "hub.example", "--set", "service.type=LoadBalancer")...)
 	balance(t, c, "hub.example")
 	podsSay(t, c, foundOnPath(t, "hub.example:443", "ok", "is reached, and shows a certificate of "+env.PrincipalID, ""))
