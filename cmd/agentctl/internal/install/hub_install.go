@@ -105,7 +105,8 @@ func (c *hubCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.say("next: agentctl spoke install NAME --context SPOKE --hub-context HUB --trust-domain TRUST_DOMAIN%s", wayIn(known))
+	return s.say("next: agentctl spoke install NAME --context SPOKE --hub-context HUB --trust-domain TRUST_DOMAIN%s",
+		istiosetup.WayOf(known).Flags())
 }
 
 // given returns the values that the flags say.

@@ -128,11 +128,10 @@ func (f *istioFlags) hub(ctx context.Context, s *side, class string, td spiffeid
 			return h, is, err
 		}
 	}
-	was := meshOf(known)
+	was := istiosetup.WayOf(known)
 	h = istiosetup.Hub{
-		Namespace: s.namespace, TrustDomain: td, Address: cmp.Or(f.address, text(was, "hub")), Aliases: is.Aliases,
-		Class:    class,
-		Exposure: mesh.Exposure(cmp.Or(f.exposure.Value, text(was, "exposure"), string(mesh.ExposurePassthrough))),
+		Namespace: s.namespace, TrustDomain: td, Address: cmp.Or(f.address, was.Address), Aliases: is.Aliases, Class: class,
+		Exposure: mesh.Exposure(cmp.Or(f.exposure.Value, was.Exposure, string(mesh.ExposurePassthrough))),
 		Callers:  callersOf(argo), At: f.place,
 	}
 	if address, _ := redisProxyOf(known); address != "" {
@@ -144,29 +143,10 @@ func (f *istioFlags) hub(ctx context.Context, s *side, class string, td spiffeid
 	if err != nil {
 		return h, is, s.explain(err, "look for Istio's gateway")
 	}
-	if h.Gateway, err = istiosetup.Choose(all, cmp.Or(f.gateway, gatewayOf(all, was))); err != nil {
+	if h.Gateway, err = istiosetup.Choose(all, cmp.Or(f.gateway, was.Gateway(all))); err != nil {
 		return h, is, err
 	}
-	return h, is, f.keeps(was, h)
-}
-
-// keeps refuses another way in than there is: agents come by that, and values of both would be mixed.
-func (f *istioFlags) keeps(was map[string]any, h istiosetup.Hub) error {
-	if exposure := text(was, "exposure"); exposure != "" && exposure != string(h.Exposure) {
-		return fmt.Errorf("--istio-exposure %s: the principal is there with %s, by which agents reach it: say all of config.mesh and"+
-			" config.stream by --values to change that", h.Exposure, exposure)
-	}
-	gateway, _ := was["gateway"].(map[string]any)
-	if id := text(gateway, "spiffe_id"); id != "" && !isAccountOf(id, h.Gateway) {
-		return fmt.Errorf("--istio-gateway %s: the principal is there behind the gateway %s, by which agents reach it: say all of"+
-			" config.mesh.gateway by --values to change that", h.Gateway, id)
-	}
-	return nil
-}
-
-// isAccountOf reports whether a SPIFFE ID is that of a gateway's service account.
-func isAccountOf(id string, g istiosetup.Gateway) bool {
-	return strings.HasSuffix(id, "/ns/"+g.Namespace+"/sa/"+g.ServiceAccount)
+	return h, is, was.Keep(h)
 }
 
 // inIstio refuses values that keep the pod out of Istio.
@@ -282,21 +262,6 @@ func spireClass(ctx context.Context, s *side) (string, error) {
 	return objects.ClassName(ctx)
 }
 
-// wayIn are the flags by which a spoke is told of the gateway of the hub's Istio; "" without one.
-func wayIn(known map[string]any) string {
-	m := meshOf(known)
-	if text(m, "hub") == "" {
-		return ""
-	}
-	flags := " --principal " + text(m, "hub")
-	if text(m, "method") == identity.MethodHeader {
-		gateway, _ := m["gateway"].(map[string]any)
-		flags += fmt.Sprintf(" --set config.principal.method=%s --set 'config.principal.gateway.spiffe_ids[0]=%s'", identity.MethodHeader,
-			text(gateway, "spiffe_id"))
-	}
-	return flags
-}
-
 // portOf returns the port of host:port.
 func portOf(address string) (uint16, error) {
 	_, number, err := net.SplitHostPort(address)
@@ -371,24 +336,6 @@ func leftMesh(ctx context.Context, s *side, values map[string]any, agent bool) (
 		return state, s.say("what Istio has for the principal stays, since config.mesh alone does not say where: %v", err)
 	}
 	return meshcommand.Left(ctx, s.conn, s.namespace, m)
-}
-
-// meshOf returns config.mesh of values.
-func meshOf(values map[string]any) map[string]any {
-	config, _ := values["config"].(map[string]any)
-	m, _ := config["mesh"].(map[string]any)
-	return m
-}
-
-// gatewayOf returns the name of the gateway that config.mesh names; "" for none, or one that is gone.
-func gatewayOf(all []istiosetup.Gateway, m map[string]any) string {
-	of, _ := m["gateway"].(map[string]any)
-	for _, g := range all {
-		if g.Namespace == text(of, "namespace") && isAccountOf(text(of, "spiffe_id"), g) {
-			return g.String()
-		}
-	}
-	return ""
 }
 
 func text(m map[string]any, key string) string {
