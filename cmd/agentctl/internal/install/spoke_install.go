@@ -4,15 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argomesh/argomesh/api/v1alpha1"
 	"github.com/argomesh/argomesh/charts"
@@ -23,11 +18,8 @@ import (
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/gitops"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/istiosetup"
 	meshcommand "github.com/argomesh/argomesh/cmd/agentctl/internal/mesh"
-	"github.com/argomesh/argomesh/cmd/agentctl/internal/project"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/release"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/rights"
-	"github.com/argomesh/argomesh/cmd/internal/agentconfig"
-	hubstate "github.com/argomesh/argomesh/fleet/hub"
 	"github.com/argomesh/argomesh/identity"
 	"github.com/argomesh/argomesh/mesh/spire"
 )
@@ -186,143 +178,6 @@ func (c *spokeCommand) check() error {
 	return c.federate.check()
 }
 
-// planHub plans what is to be on the hub before the agent is installed, and returns what does it, and says what that
-// will do.
-func (c *spokeCommand) planHub(ctx context.Context, s *side, hub *cli.Hub, agent *v1alpha1.Agent,
-	apps project.Plan) (do func(context.Context) error, will []string, err error) {
-	var trust federated
-	if c.options.identity.register && c.agent.HasIdentity() {
-		trust, err = c.federate.plan(ctx, s.conn, s.conn.In(c.hubContext), &c.options.identity, c.peer,
-			agent.Spec.Identity.SPIFFEIDs)
-	}
-	if c.registers {
-		will = append(will, fmt.Sprintf("agent %s will be registered with the hub", agent.Name))
-	}
-	return func(ctx context.Context) error {
-		if err := c.register(ctx, s, hub, agent.Name); err != nil {
-			return err
-		}
-		dryRun := c.options.dryRun.Value != cli.DryRunNone
-		if err := apps.Do(ctx, s.std.Out, dryRun); err != nil {
-			return err
-		}
-		return trust.do(ctx, s, dryRun)
-	}, slices.Concat(will, apps.Will(), trust.will()), err
-}
-
-// finish waits until the hub shows the agent connected, and says what is next.
-func (c *spokeCommand) finish(ctx context.Context, s *side, hub *cli.Hub, name string) error {
-	if c.quiet {
-		return nil
-	}
-	if !c.options.noWait {
-		if err := agents.WaitConnected(ctx, hub, name, "", c.options.timeout); err != nil {
-			return err
-		}
-		if err := s.say("agent %s is connected to the hub", name); err != nil {
-			return err
-		}
-	}
-	return s.say("next: agentctl agent get %s --context %s -n %s", name, c.hubContext, c.hub)
-}
-
-// checkFrom refuses flags that have no meaning where a file says who the agent and its principal are.
-func (c *spokeCommand) checkFrom() error {
-	if c.agent.Given() {
-		return errors.New("--from: the file says what the Agent is: leave out what is said on the hub, such as --mode" +
-			" and --trust-domain")
-	}
-	var vain []string
-	for _, name := range []string{"hub-context", "hub-namespace", "principal", "principal-id", "hub-bundle-endpoint",
-		"spoke-bundle-endpoint", "project"} {
-		if c.flags.Changed(name) {
-			vain = append(vain, "--"+name)
-		}
-	}
-	if len(vain) > 0 {
-		return fmt.Errorf("--from: the file says who the principal is, and the hub is not at hand: leave out %s",
-			strings.Join(vain, ", "))
-	}
-	return c.options.checkOutput()
-}
-
-// runFrom installs by a file that the hub's side wrote.
-func (c *spokeCommand) runFrom(ctx context.Context) error {
-	if err := c.checkFrom(); err != nil {
-		return err
-	}
-	file, err := chartvalues.ReadFile(c.from, c.std.In)
-	if err != nil {
-		return err
-	}
-	s := &side{std: c.std, conn: c.conn, chart: charts.Agent, namespace: c.conn.Namespace}
-	if err := s.connect(); err != nil {
-		return err
-	}
-	words, err := file.AccessWords()
-	if err != nil {
-		return err
-	}
-	if len(words) > 0 {
-		if err := s.say("the file lets the hub have live access: %s", strings.Join(words, ", ")); err != nil {
-			return err
-		}
-	}
-	config, _ := file.Values["config"].(map[string]any)
-	mode, _ := config["mode"].(string)
-	if err := c.fromSameHub(s, file.PrincipalID); err != nil {
-		return err
-	}
-	if err := c.hasRights(ctx, s, file.Values); err != nil {
-		return err
-	}
-	c.ids, c.principalID = file.SPIFFEIDs, file.PrincipalID
-	if missing, err := c.bring(ctx, s, file.Name, mode, file.Values); err != nil || missing {
-		return err
-	}
-	if err := s.check(ctx, &c.options, file.Values); err != nil {
-		return err
-	}
-	w, err := c.planned(ctx, s, file.Values)
-	if err != nil {
-		return err
-	}
-	if w.told, err = projectFor(ctx, s, &c.options, nil, file.Name, w.values); err != nil {
-		return err
-	}
-	if c.options.identity.register {
-		if w.identity, err = c.identityFrom(ctx, s, file); err != nil {
-			return err
-		}
-	}
-	if c.options.outputDir != "" {
-		return s.writeSpoke(ctx, &c.options, w, file.Name, nil)
-	}
-	if err := s.install(ctx, &c.options, w); err != nil || c.options.dryRun.Value != cli.DryRunNone {
-		return err
-	}
-	return s.say("next, on the hub: agentctl agent get %s", file.Name)
-}
-
-// identityFrom plans the registration of the agent of a file, and says what has to be done first where its
-// hub has another trust domain.
-func (c *spokeCommand) identityFrom(ctx context.Context, s *side, file chartvalues.File) (*registering, error) {
-	r, err := agentRegistration(file.Name, file.SPIFFEIDs, file.PrincipalID)
-	if err != nil {
-		return nil, err
-	}
-	out, err := s.planIdentity(ctx, &c.options.identity, r)
-	if err != nil {
-		return nil, err
-	}
-	for _, hub := range r.FederatesWith {
-		if err := c.federate.withoutHub(ctx, s, hub, r.IDs[0].TrustDomain()); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
 // bring brings what --with names, for an agent of that name and mode, with the values that base has.
 func (c *spokeCommand) bring(ctx context.Context, s *side, name, mode string,
 	base map[string]any) (missing bool, err error) {
@@ -358,24 +213,6 @@ func (c *spokeCommand) bring(ctx context.Context, s *side, name, mode string,
 			" give the spoke another by --trust-domain, such as edge.%s", trustDomain, trustDomain)
 	}
 	return bring(ctx, s, &c.options, role, trustDomain, gitops.SpokesFolder+"/"+name, values)
-}
-
-// hasPrincipal refuses values that do not say where the principal is, and who.
-func hasPrincipal(known map[string]any) error {
-	if has(known, "config", "principal", "address") && has(known, "config", "principal", "spiffe_ids") {
-		return nil
-	}
-	return errors.New("--principal and --principal-id are missing: where the spoke reaches the principal, and the" +
-		" SPIFFE ID that it has there")
-}
-
-// baseOf are the values that follow from the Agent on the hub; it is nil if the hub is not known.
-func (c *spokeCommand) baseOf(name string, agent *v1alpha1.Agent) map[string]any {
-	base := map[string]any{"config": map[string]any{"name": name}}
-	if agent != nil {
-		base = loader.MergeMaps(base, c.valuesOf(agent))
-	}
-	return base
 }
 
 // plan returns what is to be on the spoke, where the Agent on the hub is nil if the hub is not
@@ -424,23 +261,6 @@ func (c *spokeCommand) planIstio(ctx context.Context, s *side,
 	return []meshcommand.State{state}, state.Try(ctx)
 }
 
-// over returns base with what the flags say laid over it.
-func (c *spokeCommand) over(base map[string]any) (map[string]any, error) {
-	if c.options.registry != "" {
-		base["image"] = c.options.image("agent")
-	}
-	return c.options.merged(base)
-}
-
-// given is over, and refuses values without an image.
-func (c *spokeCommand) given(s *side, base map[string]any) (map[string]any, error) {
-	values, err := c.over(base)
-	if err != nil {
-		return nil, err
-	}
-	return values, hasImages(s, values)
-}
-
 // planned returns what is to be installed, with the values that base has.
 func (c *spokeCommand) planned(ctx context.Context, s *side, base map[string]any) (w wanted, err error) {
 	if w.values, err = c.given(s, base); err != nil {
@@ -472,157 +292,6 @@ func (c *spokeCommand) planned(ctx context.Context, s *side, base map[string]any
 	return w, err
 }
 
-// hasImages refuses an installation whose image is in no registry: ours has none that is public.
-func hasImages(s *side, values map[string]any) error {
-	is, err := s.releases.Observe(s.chart)
-	if err != nil {
-		return s.explain(err, "look for "+s.chart)
-	}
-	if !has(loader.MergeMaps(is.Values, values), "image", "repository") {
-		return errors.New("--registry is missing: where the images are that \"make images\" made, such as" +
-			" registry.example/argomesh")
-	}
-	return nil
-}
-
-// ofHub returns the hub, and the Agent there, or as it will be once it is registered; nil without
-// --hub-context. What the flags do not say of the principal is filled in.
-func (c *spokeCommand) ofHub(ctx context.Context, s *side, name string) (*cli.Hub, *v1alpha1.Agent, error) {
-	if c.hubContext == "" {
-		return nil, nil, nil
-	}
-	conn := c.conn.In(c.hubContext)
-	hub, err := conn.HubIn(c.hub)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := isOf(ctx, s, hub); err != nil {
-		return nil, nil, err
-	}
-	agent, registers, err := c.agent.Ensure(ctx, hub, name, true) // the API server tries it, and stores nothing yet
-	if c.registers = registers; err != nil {
-		return nil, nil, err
-	}
-	if c.options.hubKeepsDefault, err = project.KeepsDefault(ctx, hub); err != nil {
-		return nil, nil, err
-	}
-	address, id := c.principal, c.principalID
-	chartvalues.FindPrincipal(ctx, conn, c.hub, &address, &id)
-	return hub, agent, c.toPrincipal(s, address, id)
-}
-
-// toPrincipal has the agent be told of the principal that was found, as far as neither a flag nor an
-// installation that is there says who it is. An agent of another hub is not taken from it.
-func (c *spokeCommand) toPrincipal(s *side, address, id string) error {
-	is, err := s.releases.Observe(s.chart)
-	if err != nil {
-		return s.explain(err, "look for "+s.chart)
-	}
-	if c.principalID == "" {
-		if err := sameHub(peerOf(is.Values), id); err != nil {
-			return err
-		}
-		if peerOf(is.Values) == "" {
-			c.principalID = id
-		}
-	}
-	if c.principal == "" && !has(is.Values, "config", "principal", "address") {
-		c.principal = address
-	}
-	return nil
-}
-
-// isOf refuses a spoke whose agent was welcomed by another hub. What is not known is no other.
-func isOf(ctx context.Context, s *side, hub *cli.Hub) error {
-	there, err := s.client.CoreV1().ConfigMaps(s.namespace).Get(ctx, agentconfig.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return nil
-	}
-	if err != nil {
-		return s.explain(err, "read ConfigMap "+agentconfig.Name)
-	}
-	said, err := hub.ConfigMaps.Get(ctx, hubstate.ConfigMap, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return nil
-	}
-	if err != nil {
-		return hub.Explain(err, "read ConfigMap "+hubstate.ConfigMap)
-	}
-	was := there.Data[agentconfig.HubKey]
-	is, _, _ := unstructured.NestedString(said.Object, "data", hubstate.UIDKey)
-	if was == "" || is == "" || was == is {
-		return nil
-	}
-	return fmt.Errorf("the agent there is of another hub, whose UID is %s, and that of this one is %s: is it the right --context and"+
-		" --hub-context? To move the spoke, remove the agent first by \"agentctl spoke uninstall\"; if this hub has taken the place of"+
-		" that one, let the agent connect to it once", was, is)
-}
-
-// fromSameHub refuses a file of another hub than that of the agent that is there.
-func (c *spokeCommand) fromSameHub(s *side, id string) error {
-	is, err := s.releases.Observe(s.chart)
-	if err != nil {
-		return s.explain(err, "look for "+s.chart)
-	}
-	return sameHub(peerOf(is.Values), id)
-}
-
-// sameHub refuses to have an agent be told of a principal when it is told of one of another trust domain;
-// empty for none.
-func sameHub(was, is string) error {
-	if was == "" || is == "" {
-		return nil
-	}
-	before, err := identity.ParseID(was)
-	if err != nil {
-		return fmt.Errorf("config.principal.spiffe_ids of the agent that is there: %w", err)
-	}
-	now, err := identity.ParseID(is)
-	if err != nil || before.TrustDomain() == now.TrustDomain() {
-		return err
-	}
-	return fmt.Errorf("the agent there is of another hub, whose principal is %s, and that of this one is %s: is it the right --context"+
-		" and --hub-context? To move the spoke, remove the agent first by \"agentctl spoke uninstall\"", was, is)
-}
-
-// peerOf returns whom the agent with such values is to meet, the first of them; "" for no one.
-func peerOf(values map[string]any) string {
-	config, _ := values["config"].(map[string]any)
-	principal, _ := config["principal"].(map[string]any)
-	ids, _ := principal["spiffe_ids"].([]any)
-	if len(ids) == 0 {
-		return ""
-	}
-	id, _ := ids[0].(string)
-	return id
-}
-
-// register registers the agent with the hub, if it is not.
-func (c *spokeCommand) register(ctx context.Context, s *side, hub *cli.Hub, name string) error {
-	dryRun := c.options.dryRun.Value != cli.DryRunNone
-	_, created, err := c.agent.Ensure(ctx, hub, name, dryRun)
-	switch {
-	case err != nil || !created:
-		return err
-	case dryRun:
-		return s.say("agent %s is registered with the hub (server dry run)", name)
-	}
-	return s.say("agent %s is registered with the hub", name)
-}
-
-// valuesOf returns the values that follow from the Agent on the hub.
-func (c *spokeCommand) valuesOf(agent *v1alpha1.Agent) map[string]any {
-	values := chartvalues.OfAgent(agent, c.principal, c.principalID)
-	of, _ := values["config"].(map[string]any)["principal"].(map[string]any)
-	if c.principal == "" { // what was given once is kept
-		delete(of, "address")
-	}
-	if c.principalID == "" {
-		delete(of, "spiffe_ids")
-	}
-	return values
-}
-
 // hasRights refuses a first install of an agent by a user who lacks rights on the spoke or on the hub. The values are
 // as far as they are known: who is the principal makes no difference for rights.
 func (c *spokeCommand) hasRights(ctx context.Context, s *side, values map[string]any) error {
@@ -643,29 +312,4 @@ func (c *spokeCommand) hasRights(ctx context.Context, s *side, values map[string
 		return err
 	}
 	return refuseWithoutRights(ctx, s, &c.options, needs, values, more...)
-}
-
-// lackingOnHub returns the rights that the user of the hub's context does not have.
-func (c *spokeCommand) lackingOnHub(ctx context.Context, federates bool) ([]string, error) {
-	if c.hubContext == "" {
-		return nil, nil
-	}
-	conn := c.conn.In(c.hubContext)
-	config, client, err := conn.Client()
-	if err != nil {
-		return nil, err
-	}
-	needs := rights.To("get,create", v1alpha1.GroupName, "agents", c.hub)
-	if c.options.project != "" {
-		r := cli.ProjectResource
-		needs = append(needs, rights.To("get,create", r.Group, r.Resource, c.hub)...)
-	}
-	if federates {
-		needs = append(needs, rights.OfSPIRE(spire.ClusterFederatedTrustDomainKind, spire.ClusterSPIFFEIDKind)...)
-	}
-	lacks, err := rights.Missing(ctx, client, "hub", needs)
-	if err != nil {
-		return nil, cli.ExplainAPI(err, "ask for rights", "hub", config.Host)
-	}
-	return lacks, nil
 }
