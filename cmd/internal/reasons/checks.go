@@ -44,8 +44,9 @@ func ofCluster() []Entry {
 			"It is not installed, or registers in another cluster.",
 			"Install it with SPIRE; or register the pods with the SPIRE server itself, by `agentctl identity register --spire-server`."),
 		byCheck("WrongClass", "No spire-controller-manager looks after our registration.",
-			"It is of another class than the registrations that are there. A manager with a class ignores all others.",
-			"Register again with the `--class-name` that the others have."),
+			"It is of another class than the manager, as that says in its configuration, or else than the registrations that are"+
+				" there. A manager with a class ignores all others.",
+			"Register again with the `--class-name` that the manager has."),
 		byCheck("NotRegistered", "Our pods may have no identity.",
 			"No ClusterSPIFFEID names their service account. One that selects all pods, or an entry of the SPIRE server, may do.",
 			"`agentctl hub install --trust-domain NAME`, `agentctl spoke install NAME --trust-domain NAME`, or `agentctl identity register`."),

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/test/e2e/internal/charts"
 	"github.com/argomesh/argomesh/test/e2e/internal/env"
 	"github.com/argomesh/argomesh/test/harness"
@@ -134,6 +135,7 @@ func TestAgentctlBringsOthers(t *testing.T) {
 		t.Errorf("of an Argo CD that is there it says %v\n%s", err, out)
 	}
 
+	findsItsClass(t, c, plain)
 	must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
 	if got := serverArgs(t, c); len(got) > 0 {
 		t.Errorf("argocd-server keeps the arguments %q", got)
@@ -141,6 +143,32 @@ func TestAgentctlBringsOthers(t *testing.T) {
 	if out, err := charts.Helm(t, "list", "--all-namespaces", "--short", "--kubeconfig", c.Kubeconfig); err != nil ||
 		!strings.Contains(out, "argomesh-argocd") || !strings.Contains(out, "argomesh-spire") || strings.Contains(out, "argomesh-principal") {
 		t.Errorf("helm lists %q, %v", out, err)
+	}
+}
+
+// findsItsClass has agentctl check find a registration that the SPIRE of --with does not look after: nothing but the
+// configuration of its spire-controller-manager says of which class that has to be. Install is what registered it.
+func findsItsClass(t *testing.T, c *harness.ControlPlane, install []string) {
+	t.Helper()
+	ids := c.Resource(spire.Resource(spire.ClusterSPIFFEIDKind), "")
+	breakage{
+		word: "WrongClass", check: []string{"hub"},
+		how: func(t *testing.T) {
+			t.Helper()
+			env.Patch(t, ids, nameOfRegistration(t, c, "principal"), map[string]any{"spec": map[string]any{"className": "other"}})
+		},
+		cure: by(func(t *testing.T) {
+			t.Helper()
+			must(t, c.Kubeconfig, append(slices.Clone(install), "--class-name", "argomesh-spire")...)
+		}, "register it again with --class-name argomesh-spire"),
+	}.happens(t, &c.Kubeconfig)
+	// That of none, which the installs register without a flag, is looked after, too.
+	must(t, c.Kubeconfig, install...)
+	if class := identityNamed(t, c, "principal")["className"]; class != nil {
+		t.Errorf("without a flag it is of class %v", class)
+	}
+	if found, _ := checked(t, c.Kubeconfig, "hub"); slices.ContainsFunc(found, func(f finding) bool { return f.Word == "WrongClass" }) {
+		t.Errorf("of a registration of no class is found %+v", found)
 	}
 }
 

@@ -101,6 +101,9 @@ type SPIREFacts struct {
 	Served      read[bool]
 	IDs         read[[]*unstructured.Unstructured]
 	Federations read[[]*unstructured.Unstructured]
+	// Managers are those that look after them, as far as this cluster has them. They are not looked for where nothing
+	// of ours is registered.
+	Managers read[[]Manager]
 }
 
 // HubFacts are what there is on a hub alone.

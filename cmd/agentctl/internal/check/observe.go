@@ -166,6 +166,9 @@ func (o *observer) spire(ctx context.Context, f *Facts) {
 	f.SPIRE.IDs.is, f.SPIRE.IDs.err = o.list(ctx, spire.Resource(spire.ClusterSPIFFEIDKind), "")
 	federations := spire.Resource(spire.ClusterFederatedTrustDomainKind)
 	f.SPIRE.Federations.is, f.SPIRE.Federations.err = o.list(ctx, federations, "")
+	if len(f.ours()) > 0 {
+		f.SPIRE.Managers.is, f.SPIRE.Managers.err = o.managers(ctx)
+	}
 }
 
 // unless returns err, unless it is one that is expected.

@@ -55,8 +55,8 @@ func className(o *unstructured.Unstructured) string {
 	return class
 }
 
-// classes compares the class of our registrations with that of the others: the manager ignores
-// objects of another class.
+// classes finds registrations of ours that no spire-controller-manager looks after, since it ignores objects of another
+// class. Where none is seen in the cluster, the registrations of others say of which class it is.
 func classes(f *Facts) []Finding {
 	const word = "WrongClass"
 	switch {
@@ -68,26 +68,85 @@ func classes(f *Facts) []Finding {
 	case f.SPIRE.IDs.err != nil:
 		return unread(word, "ClusterSPIFFEIDs", f.SPIRE.IDs.err)
 	}
-	var others []string
-	for _, id := range f.SPIRE.IDs.is {
-		if class := className(id); id.GetLabels()[spire.RegistrationLabel] == "" && !f.isOurs(id) && class != "" &&
-			!slices.Contains(others, class) {
-			others = append(others, class)
-		}
-	}
+	others := f.othersClasses()
 	var out []Finding
 	for _, id := range f.ours() {
 		about := "ClusterSPIFFEID " + id.GetName()
-		if class := className(id); len(others) > 0 && !slices.Contains(others, class) {
+		class := className(id)
+		switch {
+		case len(f.SPIRE.Managers.is) > 0:
+			out = append(out, ofManagers(f, about, class, registerAgain))
+		case len(others) > 0 && !slices.Contains(others, class):
 			out = append(out, found(Problem, word, about,
 				fmt.Sprintf("is of class %q, and the others here are of %s: no spire-controller-manager may look after it", class,
-					strings.Join(others, ", ")),
-				fmt.Sprintf("register it again with --class-name %s", others[0])))
-			continue
+					strings.Join(others, ", ")), registerAgain(others[0])))
+		case len(others) > 0:
+			out = append(out, well(word, about, "is of the class that the others have")...)
+		case f.SPIRE.Managers.err != nil:
+			out = append(out, unread(word, "spire-controller-manager", f.SPIRE.Managers.err)...)
+		default:
+			out = append(out, found(Unknown, word, about, fmt.Sprintf("is of class %q, and neither a spire-controller-manager nor a"+
+				" registration of others says here of which class it has to be", class), "compare it with className in the"+
+				" configuration of the spire-controller-manager"))
 		}
-		out = append(out, well(word, about, "is of the class that the others have")...)
+	}
+	return append(out, classesOfFederations(f)...)
+}
+
+// classesOfFederations is classes of what gives this side the bundles of its peers, where managers are seen.
+func classesOfFederations(f *Facts) (out []Finding) {
+	if len(f.SPIRE.Managers.is) == 0 {
+		return nil
+	}
+	peers := f.peers()
+	for _, o := range f.SPIRE.Federations.is {
+		td, _, _ := unstructured.NestedString(o.Object, "spec", "trustDomain")
+		if slices.Contains(peers, td) {
+			out = append(out, ofManagers(f, "ClusterFederatedTrustDomain "+o.GetName(), className(o), giveClass))
+		}
 	}
 	return out
+}
+
+// othersClasses are the classes of registrations that are not ours.
+func (f *Facts) othersClasses() (out []string) {
+	for _, id := range f.SPIRE.IDs.is {
+		if class := className(id); id.GetLabels()[spire.RegistrationLabel] == "" && !f.isOurs(id) && class != "" &&
+			!slices.Contains(out, class) {
+			out = append(out, class)
+		}
+	}
+	return out
+}
+
+// ofManagers says whether one of the managers looks after an object of a class, and what helps by that of the first.
+func ofManagers(f *Facts, about, class string, cure func(class string) string) Finding {
+	const word = "WrongClass"
+	says := make([]string, len(f.SPIRE.Managers.is))
+	for i, m := range f.SPIRE.Managers.is {
+		if m.takes(class) {
+			return found(Fine, word, about, "is looked after by "+m.About, "")
+		}
+		says[i] = m.String()
+	}
+	return found(Problem, word, about, fmt.Sprintf("is of class %q, and %s: no spire-controller-manager looks after it", class,
+		strings.Join(says, ", and ")), cure(f.SPIRE.Managers.is[0].Class))
+}
+
+// registerAgain is what helps a registration that has to be of a class.
+func registerAgain(class string) string {
+	if class == "" {
+		return giveClass(class)
+	}
+	return "register it again with --class-name " + class
+}
+
+// giveClass is what helps any object that has to be of a class.
+func giveClass(class string) string {
+	if class == "" {
+		return "take spec.className away from it"
+	}
+	return fmt.Sprintf("have its spec.className be %s", class)
 }
 
 func registered(f *Facts) []Finding {
