@@ -198,7 +198,7 @@ func installsBesideArgoCD(t *testing.T, c *harness.ControlPlane) {
 	}
 
 	// What another tool manages is not touched.
-	out = must(t, c.Kubeconfig, "hub", "uninstall", "--yes")
+	out = must(t, c.Kubeconfig, "hub", "uninstall", "--yes", "--timeout", "0")
 	toldBefore(t, out, "Deployment argocd-server will get back the arguments that it had, without --application-namespaces=* --redis=argomesh-principal:6379, and restart",
 		"Deployment argocd-server has the arguments again that it had")
 	if got := serverArgs(t, c); !slices.Equal(got, own) {

@@ -3,6 +3,8 @@
 package install
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os/exec"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -69,6 +72,33 @@ func called(t *testing.T, kubeconfig, is, other string) {
 	}
 }
 
+// waitsWithoutLimit runs an upgrade of one agent with --timeout 0, to values with which there are other pods. It waits
+// for these, and then for the agent, which comes back once they are ready.
+func waitsWithoutLimit(t *testing.T, kubeconfig string, comesBack func(), args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), agentctlBinary(t),
+		append([]string{"--kubeconfig", kubeconfig}, append(args, "--timeout", "0", "--set", "podLabels.timeout=none")...)...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		said = append(said, lines.Text())
+		if strings.HasSuffix(lines.Text(), "pods are ready") && strings.Contains(lines.Text(), "2 of 2") {
+			comesBack()
+		}
+	}
+	if err := cmd.Wait(); err != nil || len(said) == 0 || !strings.HasPrefix(said[len(said)-1], "1 agents run ") {
+		t.Errorf("with --timeout 0: %v %s\n%s", err, complaint.String(), strings.Join(said, "\n"))
+	}
+}
+
 // Agents are upgraded one at a time, the hub first, and the first that does not come back ends it. The
 // spoke is the hub's cluster, and the test says of itself what principal and agents would.
 func upgradesSpokes(t *testing.T, c *harness.ControlPlane) {
@@ -119,7 +149,7 @@ func upgradesSpokes(t *testing.T, c *harness.ControlPlane) {
 	refused("all spokes would be one", "--all", "--contexts", "one")
 	refused("runs v0.0.1, not "+version, "fleet-1")
 
-	says("fleet-1", version)
+	waitsWithoutLimit(t, fleet, func() { says("fleet-1", version) }, "spoke", "upgrade", "fleet-1", "--hub-context", c.Name, "--contexts", "at-NAME")
 	out, err := upgrade("--all")
 	if err == nil || !strings.Contains(err.Error(), "agent fleet-2: ") || !strings.Contains(err.Error(), "1 of 3 are upgraded, and 1 are left as they were: fleet-3") ||
 		!strings.Contains(out, "agent fleet-4 is suspended, and left out") || strings.Contains(out, "agent fleet-3") {
@@ -130,8 +160,8 @@ func upgradesSpokes(t *testing.T, c *harness.ControlPlane) {
 	if err := errors.Join(err); err != nil || !strings.Contains(out, "1 agents run "+version) {
 		t.Errorf("again: %v\n%s", err, out)
 	}
-	if after := revisions(t, c); len(after) != len(before) || after["secrets sh.helm.release.v1.argomesh-agent.v2"] != "" {
-		t.Errorf("what is as it should be was written: %v", after)
+	if diff := cmp.Diff(before, revisions(t, c)); diff != "" {
+		t.Errorf("what is as it should be was written (-before +after):\n%s", diff)
 	}
 	// Killed once the record of the upgrade is there: another run ends it.
 	helm(t, c.Kubeconfig, "upgrade", charts.Agent, chartOfVersion(t, charts.Agent, "0.0.9"), "--reuse-values")

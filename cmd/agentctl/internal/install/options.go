@@ -79,7 +79,7 @@ func (o *options) addShared(cmd *cobra.Command) {
 	flags.StringArrayVar(&o.values.FileValues, "set-file", nil, "as --set, and the value is the content of a file")
 	flags.StringVar(&o.registry, "registry", "",
 		"registry and folder of our images, such as registry.example/argomesh; it is kept, as values are")
-	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait for the pods")
+	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait for the pods; 0 means without limit")
 	flags.BoolVar(&o.force, "force-conflicts", false, "take over fields that someone else has changed since")
 	flags.BoolVar(&o.argoCD, "argocd-settings", true,
 		"fill in what follows from the Argo CD that is there, and on the hub have argocd-server use the Redis proxy")

@@ -41,7 +41,7 @@ func newUninstallCommand(std cli.Streams, conn *cli.Connection, chart, what stri
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for argocd-server, which gets back the arguments that it had")
-	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait until it is gone")
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait until it is gone; 0 means without limit")
 	cli.Register(cmd, "timeout", cobra.NoFileCompletions)
 	return cmd
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/cli"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/rollout"
@@ -17,11 +18,13 @@ import (
 const lookEvery = time.Second
 
 // waitReady waits until the pods of the newest revision of a workload are ready, and says how far
-// they are.
+// they are. A timeout of 0 means without limit.
 func (s *side) waitReady(ctx context.Context, w rollout.Workload, timeout time.Duration) error {
 	var problem string
 	progress := cli.NewProgress(s.std)
-	err := wait.PollUntilContextTimeout(ctx, lookEvery, timeout, true, func(ctx context.Context) (bool, error) {
+	ctx, cancel := watchtools.ContextWithOptionalTimeout(ctx, timeout)
+	defer cancel()
+	err := wait.PollUntilContextCancel(ctx, lookEvery, true, func(ctx context.Context) (bool, error) {
 		is, err := rollout.Observe(ctx, s.client, s.namespace, w)
 		if err != nil {
 			return false, s.explain(err, "wait for "+w.Name)

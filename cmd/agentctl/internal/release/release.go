@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -313,7 +314,8 @@ type Removal struct {
 }
 
 // Remove uninstalls a release, calls beside once its objects are gone, and forgets the release then: when it is
-// ended before, the record of the release is there for another run. Where there is no release it does nothing.
+// ended before, the record of the release is there for another run. Where there is no release it does nothing. A timeout
+// of 0 means without limit.
 func (c *Client) Remove(name string, timeout time.Duration, beside func() error) (Removal, error) {
 	last, err := c.last(name)
 	if err != nil || last == nil {
@@ -332,10 +334,13 @@ func (c *Client) Remove(name string, timeout time.Duration, beside func() error)
 	return out, err
 }
 
+// forEver is a timeout that no one lives to see; by 0 Helm means half a minute.
+const forEver time.Duration = math.MaxInt64
+
 // uninstall has Helm remove what it has not removed yet: the objects, and without keepHistory the records.
 func (c *Client) uninstall(name string, timeout time.Duration, keepHistory bool) (kept string, err error) {
 	u := action.NewUninstall(c.helm)
-	u.IgnoreNotFound, u.Timeout, u.KeepHistory = true, timeout, keepHistory
+	u.IgnoreNotFound, u.Timeout, u.KeepHistory = true, cmp.Or(timeout, forEver), keepHistory
 	u.WaitStrategy, u.DeletionPropagation = kube.StatusWatcherStrategy, "background"
 	done, err := u.Run(name)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/argomesh/argomesh/charts"
 	"github.com/argomesh/argomesh/cmd/agentctl/internal/argocd"
@@ -50,7 +51,7 @@ func NewCommand(std cli.Streams, conn *cli.Connection) *cobra.Command {
 	}
 	cli.AddEnumFlag(cmd, c.output, "output", "o", "wide for every agent, or json or yaml")
 	cmd.Flags().BoolVar(&c.wait, "wait", false, "wait until all is as it should be")
-	cmd.Flags().DurationVar(&c.timeout, "timeout", 5*time.Minute, "how long to wait")
+	cmd.Flags().DurationVar(&c.timeout, "timeout", 5*time.Minute, "how long to wait; 0 means without limit")
 	cli.Register(cmd, "timeout", cobra.NoFileCompletions)
 	return cmd
 }
@@ -66,10 +67,15 @@ func (c *statusCommand) run(ctx context.Context) error {
 	}
 	r, err := observe(ctx, h, client)
 	if c.wait && err == nil {
-		err = wait.PollUntilContextTimeout(ctx, pollInterval, c.timeout, true, func(ctx context.Context) (bool, error) {
-			var err error
-			r, err = observe(ctx, h, client)
-			return err == nil && len(r.Problems) == 0, err
+		limited, cancel := watchtools.ContextWithOptionalTimeout(ctx, c.timeout)
+		defer cancel()
+		err = wait.PollUntilContextCancel(limited, pollInterval, true, func(ctx context.Context) (bool, error) {
+			now, err := observe(ctx, h, client)
+			if err != nil { // r is what was seen last
+				return false, err
+			}
+			r = now
+			return len(r.Problems) == 0, nil
 		})
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = nil // the report says what is missing
