@@ -3,14 +3,18 @@
 package install
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/argomesh/argomesh/mesh/spire"
 	"github.com/argomesh/argomesh/test/e2e/internal/charts"
 	"github.com/argomesh/argomesh/test/harness"
 	"github.com/argomesh/argomesh/test/harness/harnesstest"
@@ -63,4 +67,43 @@ func TestAgentctlWithIsKilledAgainAndAgain(t *testing.T) {
 	}
 	args := append(slices.Clone(hubArgs), "--trust-domain", "hub.example", "--check-images=false")
 	isKilledAgainAndAgain(t, []*harness.ControlPlane{c}, append(args, bringsAll(t, archives(t))...)...)
+}
+
+// So does an install of a spoke that has nothing, whose writes go to the spoke and to the hub. Principal, agent and Envoy
+// run from what is installed.
+func TestAgentctlSpokeWithIsKilledAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	runSkipped(t)
+	g := newGuide(t)
+	defer g.pretends(t)()
+	brings := append([]string{"--registry", registry, "--with", "spire,argocd", "--timeout", "2m"}, strings.Fields(g.extra)...)
+	must(t, g.kubeconfig, append([]string{"hub", "install", "--context", "hub", "--trust-domain", "hub.example", "--set", "service.type=LoadBalancer",
+		"--set", "envoy.image.repository=" + registry + "/envoy"}, brings...)...)
+	install := append([]string{"spoke", "install", "edge-1", "--context", "edge-1", "--hub-context", "hub", "--trust-domain", "edge-1.example"}, brings...)
+	isKilledAgainAndAgain(t, []*harness.ControlPlane{g.spoke, g.hub}, install...)
+
+	out := must(t, g.kubeconfig, install...)
+	for _, want := range []string{"argomesh-spire-agent: 1 of 1 pods are ready", "argomesh-agent: 2 of 2 pods are ready", "agent edge-1 is connected to the hub"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("after all that it does not say %q:\n%s", want, out)
+		}
+	}
+	listed, err := charts.Helm(t, "list", "--all-namespaces", "--kubeconfig", g.spoke.Kubeconfig)
+	if err != nil || strings.Count(listed, "deployed") != 3 {
+		t.Errorf("helm lists\n%s\n%v", listed, err)
+	}
+	for _, c := range []*harness.ControlPlane{g.hub, g.spoke} {
+		for _, kind := range []string{spire.ClusterFederatedTrustDomainKind, spire.ClusterSPIFFEIDKind} {
+			list, err := c.Resource(spire.Resource(kind), "").List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(list.Items) != 1 {
+				t.Errorf("%s has %d of %s, want one: %v", c.Name, len(list.Items), kind, err)
+			}
+		}
+	}
+	soon(t, "the spoke is as it should be", func() error {
+		if found, _ := checked(t, g.kubeconfig, "spoke", "--context", "edge-1", "--hub-context", "hub"); len(bad(found)) > 0 {
+			return fmt.Errorf("found are %+v", bad(found))
+		}
+		return nil
+	})
 }

@@ -121,6 +121,7 @@ func TestGuide(t *testing.T) {
 // guided are the two clusters of the guide.
 type guided struct {
 	hub, spoke *harness.ControlPlane
+	kubeconfig string
 	env        []string
 	dir        string
 	bundles    map[string][]byte // by trust domain
@@ -130,8 +131,7 @@ type guided struct {
 func newGuide(t *testing.T) *guided {
 	t.Helper()
 	h := harnesstest.New(t)
-	g := &guided{dir: t.TempDir(), bundles: map[string][]byte{}}
-	kubeconfig := h.Path("kubeconfig")
+	g := &guided{dir: t.TempDir(), bundles: map[string][]byte{}, kubeconfig: h.Path("kubeconfig")}
 	stages := leftToPods(t, h)
 	network := &kubelet.Network{}
 	for td, side := range map[string]struct {
@@ -150,16 +150,16 @@ func newGuide(t *testing.T) *guided {
 			t.Fatal(err)
 		}
 	}
-	writeContexts(t, kubeconfig, g.hub, g.spoke)
+	writeContexts(t, g.kubeconfig, g.hub, g.spoke)
 	noStorage := h.Path("spire.yaml")
 	if err := os.WriteFile(noStorage, []byte("server: {storage: {size: \"\"}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	kubectl, err := h.Kubectl(t.Context(), t.TempDir(), kubeconfig)
+	kubectl, err := h.Kubectl(t.Context(), t.TempDir(), g.kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+t.TempDir(),
+	g.env = append(os.Environ(), "KUBECONFIG="+g.kubeconfig, "HOME="+t.TempDir(),
 		"PATH="+filepath.Dir(agentctlBinary(t))+":"+filepath.Dir(kubectl.Path)+":"+os.Getenv("PATH"))
 	g.extra = fmt.Sprintf(" --check-images=false --manifests %s --spire-values %s", archives(t), noStorage)
 	return g
@@ -174,9 +174,19 @@ func (g *guided) local(command string) string {
 	return command
 }
 
-// run runs a command, while what no program here does is done beside it: a load balancer gets its address, SPIRE
-// publishes its bundle, and Argo CD makes its AppProject.
+// run runs a command, while g pretends.
 func (g *guided) run(t *testing.T, command string) (string, error) {
+	t.Helper()
+	defer g.pretends(t)()
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", "set -eo pipefail; "+command)
+	cmd.Env, cmd.Dir = g.env, g.dir
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// pretends has done, until stop is called, what no program here does: a load balancer gets its address, SPIRE publishes
+// its bundle, and Argo CD makes its AppProject.
+func (g *guided) pretends(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -184,11 +194,7 @@ func (g *guided) run(t *testing.T, command string) (string, error) {
 		defer close(done)
 		g.pretend(ctx, t)
 	}()
-	defer func() { cancel(); <-done }()
-	cmd := exec.CommandContext(ctx, "bash", "-c", "set -eo pipefail; "+command)
-	cmd.Env, cmd.Dir = g.env, g.dir
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return func() { cancel(); <-done }
 }
 
 func (g *guided) pretend(ctx context.Context, t *testing.T) {
