@@ -105,6 +105,10 @@ meshes: ## build Istio's and SPIRE's programs, if they are missing, which only e
 releases: ## build Argo CD of other releases, if they are missing, which only e2e-matrix needs
 	$(call stage,releases,go run ./test/tools releases)
 
+.PHONY: ui
+ui: ## build argocd-server with Argo CD's web interface, if it is missing, by Node.js and npm; ARGO_UI_ARCHIVE=argo-ui.tar.gz is the source of argo-ui (test/tools/ui/argo-ui.json) where its address cannot be had
+	$(call stage,web interface,go run ./test/tools ui)
+
 .PHONY: generate
 generate: ## generate code, custom resource definitions, roles and schemas of the charts, docs/reference
 	@go run ./test/tools developer >/dev/null

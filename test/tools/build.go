@@ -53,6 +53,12 @@ func (b *builder) build(ctx context.Context) error {
 		}
 		defer func() { _ = removeTemporary(dir) }() // the next build removes it too
 	}
+	if b.tool.Interface() {
+		defer func() { _ = removeTemporary(dir) }() // likewise
+		if err := b.buildWeb(ctx); err != nil {
+			return err
+		}
+	}
 	for _, program := range b.tool.Programs {
 		if err := b.program(ctx, program); err != nil {
 			return fmt.Errorf("build %s: %w", program.Name, err)
@@ -174,7 +180,8 @@ func (b *builder) compile(ctx context.Context, program toolset.Program, to strin
 	})
 }
 
-// tree is where the tree of a commit lies while the tool is built.
+// tree is where the tree of a commit lies while the tool is built, or what the web
+// interface is built in.
 func (b *builder) tree() string { return filepath.Join(b.set.Dir(b.tool), temporary+"tree") }
 
 // checkOut lays out the tree of the commit that the tool is of.
@@ -194,13 +201,23 @@ func (b *builder) checkOut(ctx context.Context) error {
 	return nil
 }
 
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // goCommand runs the go command in the folder that pins the tool, or in the tree of the
 // commit that it is of.
 func (b *builder) goCommand(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = b.set.Source(b.tool)
-	if b.tool.Group == toolset.Earlier {
+	switch main := filepath.Join(b.tree(), "main"); {
+	case b.tool.Group == toolset.Earlier:
 		cmd.Dir = b.tree()
+	case b.tool.Interface() && !exists(main): // before the copy of the module has its go.mod
+		cmd.Dir = b.set.Module(b.tool)
+	case b.tool.Interface():
+		cmd.Dir = main
 	}
 	// Flags of the user, such as -race, would build another program.
 	cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath -buildvcs=false", "GOWORK=off", "GO111MODULE=on")

@@ -9,8 +9,10 @@
 //	go run ./test/tools images      what builds images
 //	go run ./test/tools earlier     programs of ours from before, for tests of upgrades
 //	go run ./test/tools nodes       kubelet and what else clusters of real pods have, for their test
+//	go run ./test/tools ui          argocd-server with Argo CD's web interface, for the demo and tests in a browser
 //	go run ./test/tools etcd ko     named tools
 //	go run ./test/tools -list       where everything is; builds nothing
+//	go run ./test/tools -lock       writes the lockfile of the web interface's packages, after another release of Argo CD
 //
 // What to build is the table of package toolset. It may be interrupted at any time
 // and continues where it was; two may run at once. Only the standard library is
@@ -42,8 +44,9 @@ func main() {
 func run(args []string) error {
 	flags := flag.NewFlagSet("tools", flag.ContinueOnError)
 	list := flags.Bool("list", false, "print where everything is and build nothing")
+	lock := flags.Bool("lock", false, "write test/tools/ui/pnpm-lock.yaml from that of Argo CD and build nothing")
 	flags.Usage = func() {
-		_, _ = fmt.Fprintf(flags.Output(), "usage: go run ./test/tools [-list] [servers|developer|meshes|releases|images|earlier|nodes|all|NAME...]\n")
+		_, _ = fmt.Fprintf(flags.Output(), "usage: go run ./test/tools [-list|-lock] [servers|developer|meshes|releases|images|earlier|nodes|ui|all|NAME...]\n")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -68,9 +71,10 @@ func run(args []string) error {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal kills
 	progress := &progress{start: time.Now(), out: os.Stdout}
-	if missing := missingOf(set, tools); len(missing) > 0 {
-		fmt.Printf(firstRun, strings.Join(missing, ", "), set.Cache())
+	if *lock {
+		return (&builder{set: set, tool: interfaceOf(set), progress: progress}).writeLock(ctx)
 	}
+	sayCosts(set, tools)
 	if err := installPrerequisites(ctx, progress, tools); err != nil {
 		return err
 	}
@@ -92,6 +96,24 @@ const firstRun = `These are missing and are built first: %s.
 All of them together take 8 minutes on two cores, once, and 1 GB in %s; Go's own build cache grows by up to 5 GB, too.
 It may be interrupted, and goes on where it was.
 `
+
+// sayCosts says what a build takes before it begins.
+func sayCosts(set *toolset.Set, tools []toolset.Tool) {
+	missing := missingOf(set, tools)
+	if ui := interfaceOf(set).Name; slices.Contains(missing, ui) {
+		missing = slices.DeleteFunc(missing, func(name string) bool { return name == ui })
+		fmt.Printf(uiCosts, set.Cache())
+	}
+	if len(missing) > 0 {
+		fmt.Printf(firstRun, strings.Join(missing, ", "), set.Cache())
+	}
+}
+
+// interfaceOf is the tool that carries the web interface.
+func interfaceOf(set *toolset.Set) toolset.Tool {
+	tools := set.Tools()
+	return tools[slices.IndexFunc(tools, toolset.Tool.Interface)]
+}
 
 // missingOf are the names of the tools that have to be built.
 func missingOf(set *toolset.Set, tools []toolset.Tool) []string {
@@ -116,7 +138,7 @@ func choose(tools []toolset.Tool, args []string) ([]toolset.Tool, error) {
 			for _, t := range tools {
 				names = append(names, t.Name)
 			}
-			return nil, fmt.Errorf("no tool or group is named %q; there are servers, developer, meshes, releases, images, earlier, nodes, all, %s", arg, strings.Join(names, ", "))
+			return nil, fmt.Errorf("no tool or group is named %q; there are servers, developer, meshes, releases, images, earlier, nodes, ui, all, %s", arg, strings.Join(names, ", "))
 		}
 	}
 	return slices.DeleteFunc(tools, func(t toolset.Tool) bool {

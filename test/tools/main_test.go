@@ -27,9 +27,10 @@ func TestChoose(t *testing.T) {
 		hasNo []string
 		count int // zero: not checked
 	}{
-		"nothing means the servers": {nil, []string{"etcd", "argocd", "envoy"}, []string{"ko", "golangci-lint", "istioctl"}, 0},
+		"nothing means the servers": {nil, []string{"etcd", "argocd", "envoy"}, []string{"ko", "golangci-lint", "istioctl", "ui"}, 0},
 		"a group":                   {[]string{"developer"}, []string{"helm", "generators"}, []string{"etcd", "ko"}, 0},
 		"the meshes":                {[]string{"meshes"}, []string{"istio", "spire"}, []string{"etcd"}, 2},
+		"what make tools builds":    {[]string{"servers", "developer", "earlier"}, []string{"etcd", "helm"}, []string{"ui", "istio", "ko"}, 0},
 		"a tool":                    {[]string{"kwok"}, []string{"kwok"}, nil, 1},
 		"a program":                 {[]string{"kubectl"}, []string{"kubernetes"}, nil, 1},
 		"a link":                    {[]string{"argocd-server"}, []string{"argocd"}, nil, 1},

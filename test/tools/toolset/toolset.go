@@ -20,6 +20,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -60,6 +61,9 @@ const (
 	// Nodes are what runs on a node of Kubernetes and in a cluster's own pods, which only
 	// the test of real pods needs.
 	Nodes Group = "nodes"
+	// UI is argocd-server with Argo CD's web interface, for the demo and the tests in a
+	// browser. It alone needs Node.js and npm.
+	UI Group = "ui"
 )
 
 // Tool is a folder of test/tools and what is built from it.
@@ -201,6 +205,9 @@ func Tools() []Tool {
 		{Name: "spiffe-csi", Group: Nodes, Programs: []Program{
 			{Name: "spiffe-csi-driver", Package: "github.com/spiffe/spiffe-csi/cmd/spiffe-csi-driver"},
 		}},
+		{Name: "ui", Group: UI, Programs: []Program{
+			{Name: "argocd-ui", Package: "github.com/argoproj/argo-cd/v3/cmd", Stamp: argocdStamp, Module: argocdModule},
+		}},
 		{Name: "helm", Group: Developer, Programs: []Program{
 			{
 				Name: "helm", Package: "helm.sh/helm/v4/cmd/helm",
@@ -269,6 +276,10 @@ func (t Tool) Names() []string {
 	return names
 }
 
+// Interface reports whether the tool carries Argo CD's web interface, and is built from a
+// copy of the module that the tool argocd pins.
+func (t Tool) Interface() bool { return t.Group == UI }
+
 // Distribution lists the programs taken from the operating system, by name, with
 // the package that holds each.
 func Distribution() map[string]string {
@@ -304,7 +315,7 @@ func Open() (*Set, error) {
 		dirs:     make(map[string]string),
 	}
 	for _, tool := range set.tools {
-		sum, err := pinHash(tool, set.Source(tool))
+		sum, err := pinHash(tool, set.pins(tool)...)
 		if err != nil {
 			return nil, err
 		}
@@ -324,6 +335,22 @@ func (s *Set) Tools() []Tool { return slices.Clone(s.tools) }
 
 // Source is the folder that pins the tool.
 func (s *Set) Source(t Tool) string { return filepath.Join(s.checkout, "test", "tools", t.Name) }
+
+// Module is the folder whose go.mod pins the modules of the tool.
+func (s *Set) Module(t Tool) string {
+	if t.Interface() {
+		return filepath.Join(s.checkout, "test", "tools", "argocd")
+	}
+	return s.Source(t)
+}
+
+// pins are the folders of which a change means another build.
+func (s *Set) pins(t Tool) []string {
+	if t.Interface() {
+		return []string{s.Source(t), s.Module(t)}
+	}
+	return []string{s.Source(t)}
+}
 
 // Dir is the folder the tool is built into, built or not.
 func (s *Set) Dir(t Tool) string { return s.dirs[t.Name] }
@@ -440,12 +467,21 @@ func findCheckout() (string, error) {
 	}
 }
 
-// pinHash depends on every file below the folder but its tests, on the recipe and on
-// the platform. The folder's path has no part in it.
-func pinHash(t Tool, dir string) (string, error) {
+// pinHash depends on every file below the folders but their tests, on the recipe and on
+// the platform. The folders' paths have no part in it.
+func pinHash(t Tool, dirs ...string) (string, error) {
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "%s/%s %+v\n", runtime.GOOS, runtime.GOARCH, t) // a hash never fails to write
-	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, entry fs.DirEntry, err error) error {
+	for _, dir := range dirs {
+		if err := hashFolder(h, os.DirFS(dir)); err != nil {
+			return "", fmt.Errorf("read the pins of %s: %w", t.Name, err)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))[:12], nil
+}
+
+func hashFolder(h io.Writer, folder fs.FS) error {
+	return fs.WalkDir(folder, ".", func(path string, entry fs.DirEntry, err error) error {
 		switch hidden := path != "." && strings.HasPrefix(entry.Name(), "."); {
 		case err != nil:
 			return err
@@ -454,17 +490,13 @@ func pinHash(t Tool, dir string) (string, error) {
 		case hidden, entry.IsDir(), strings.HasSuffix(entry.Name(), "_test.go"):
 			return nil
 		}
-		content, err := fs.ReadFile(os.DirFS(dir), path)
+		content, err := fs.ReadFile(folder, path)
 		if err != nil {
 			return err
 		}
 		_, _ = fmt.Fprintf(h, "%s %d\n%s", path, len(content), content)
 		return nil
 	})
-	if err != nil {
-		return "", fmt.Errorf("read the pins of %s: %w", t.Name, err)
-	}
-	return hex.EncodeToString(h.Sum(nil))[:12], nil
 }
 
 func exists(path string) bool {

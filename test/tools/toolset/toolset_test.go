@@ -32,6 +32,8 @@ func TestEveryToolIsPinned(t *testing.T) {
 			want = []string{"main.go"}
 		case tool.Group == Earlier:
 			want = []string{"commit"}
+		case tool.Interface():
+			want = []string{"argo-ui.json", "pnpm-lock.yaml", "pnpm/package.json", "pnpm/package-lock.json"}
 		}
 		for _, file := range want {
 			if _, err := os.Stat(filepath.Join(set.Source(tool), file)); err != nil {
@@ -42,7 +44,7 @@ func TestEveryToolIsPinned(t *testing.T) {
 			if program.Stamp == "" {
 				continue
 			}
-			mod, err := os.ReadFile(filepath.Join(set.Source(tool), "go.mod"))
+			mod, err := os.ReadFile(filepath.Join(set.Module(tool), "go.mod"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,6 +104,10 @@ func TestPinHash(t *testing.T) {
 	} else {
 		third = fourth
 	}
+	both, err := pinHash(tool, dir, filepath.Join(dir, "stub"))
+	if err != nil || both == third {
+		t.Errorf("a second folder does not change the hash: %v", err)
+	}
 	tool.Programs[0].Stamp = "-X a=b"
 	if hash(tool) == third {
 		t.Error("a changed recipe does not change the hash")
@@ -121,6 +127,7 @@ func TestMissingSaysWhatToRun(t *testing.T) {
 		"redis-server":   "make tools",
 		"controller-gen": "go run ./test/tools generators",
 		"istioctl":       "go run ./test/tools istio",
+		"argocd-ui":      "go run ./test/tools ui",
 		"argocd-v3.2.6":  "go run ./test/tools argocd-3.2",
 	} {
 		_, err := set.Path(program)
