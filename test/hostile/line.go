@@ -91,7 +91,7 @@ func (l *line) hear() (*streampb.Frame, error) {
 			kind, why = refusal.GetKind(), refusal.GetMessage()
 		}
 		if l.flights != nil && !l.flights.has(r.GetEvent()) {
-			kind = "of earlier events: " + kind
+			kind = "earlier:" + kind
 		}
 		l.done.result(l.attack, kind, why)
 	}
