@@ -2,6 +2,7 @@ package agentwatch
 
 import (
 	"cmp"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -50,7 +51,11 @@ type Shows struct {
 	Held      int64
 	Reason    v1alpha1.HoldReason
 	Parked    int64
+	Refused   string // why an agent was refused, with a cure; empty when none was
 }
+
+// refusedPrefix begins the reasons of condition Connected for an agent that is refused.
+const refusedPrefix = "Refused"
 
 // ShownBy is what the status of an Agent shows elsewhere.
 func ShownBy(a v1alpha1.Agent) Shows {
@@ -60,6 +65,10 @@ func ShownBy(a v1alpha1.Agent) Shows {
 	}
 	if held := a.Status.DeletionsHeld; held != nil {
 		shows.Held, shows.Reason = held.Total, held.Reason
+	}
+	c := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionConnected)
+	if c != nil && strings.HasPrefix(c.Reason, refusedPrefix) {
+		shows.Refused = c.Message
 	}
 	return shows
 }

@@ -41,9 +41,12 @@ func TestAgentWatchTellsOnlyWhomItConcerns(t *testing.T) {
 		"a count":            {change: func(a *v1alpha1.Agent) { a.Status.Counts.Applications = 7 }},
 		"its connection":     {change: func(a *v1alpha1.Agent) { a.Status.Since = new(metav1.Now()) }, noted: true},
 		"its parked objects": {change: func(a *v1alpha1.Agent) { a.Status.Counts.Parked = 1 }, noted: true},
-		"its spec":           {change: func(a *v1alpha1.Agent) { a.Generation, a.Spec.Suspended = 2, true }, published: true},
-		"its deletion":       {change: func(a *v1alpha1.Agent) { a.DeletionTimestamp = new(metav1.Now()) }, published: true},
-		"another Agent":      {change: func(a *v1alpha1.Agent) { a.UID = "2" }, published: true},
+		"why it is refused": {change: func(a *v1alpha1.Agent) {
+			a.Status.Conditions = append(a.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionConnected, Status: metav1.ConditionFalse, Reason: "RefusedMode", Message: "refused"})
+		}, noted: true},
+		"its spec":      {change: func(a *v1alpha1.Agent) { a.Generation, a.Spec.Suspended = 2, true }, published: true},
+		"its deletion":  {change: func(a *v1alpha1.Agent) { a.DeletionTimestamp = new(metav1.Now()) }, published: true},
+		"another Agent": {change: func(a *v1alpha1.Agent) { a.UID = "2" }, published: true},
 	}
 	for what, tt := range tests {
 		t.Run(what, func(t *testing.T) {

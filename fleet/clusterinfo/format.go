@@ -85,6 +85,10 @@ type Session struct {
 	HeldReason string
 	// Parked is how many objects one side's API server refuses.
 	Parked int64
+	// Suspended says that the Agent is suspended, and Refused why a connection of its agent
+	// was refused, with a cure; empty when none was as far as the hub knows.
+	Suspended bool
+	Refused   string
 }
 
 // Encode returns the value that shows an agent as a cluster. Equal sessions give
@@ -152,12 +156,18 @@ func viewOf(agent identity.AgentName, s Session) view {
 // waiting says what of an agent's waits for a person, and what shows it.
 func waiting(agent identity.AgentName, s Session) string {
 	text := ""
+	switch {
+	case s.Suspended:
+		text = fmt.Sprintf("; suspended: agentctl agent resume %s", agent)
+	case s.Refused != "" && !s.Connected:
+		text = "; " + s.Refused
+	}
 	if s.Held > 0 {
 		deletions := "deletions"
 		if s.Held == 1 {
 			deletions = "deletion"
 		}
-		text = fmt.Sprintf("; %d %s held (%s): agentctl agent accept-deletions %s", s.Held, deletions, s.HeldReason, agent)
+		text += fmt.Sprintf("; %d %s held (%s): agentctl agent accept-deletions %s", s.Held, deletions, s.HeldReason, agent)
 	}
 	if s.Parked > 0 {
 		text += fmt.Sprintf("; %d parked: agentctl agent get %s", s.Parked, agent)

@@ -80,6 +80,18 @@ func TestEncode(t *testing.T) {
 			clusterinfo.Session{},
 			`{"connectionState":{"status":"Failed","message":"agent edge-1 has never connected"},"cacheInfo":{},"applicationsCount":0}`,
 		},
+		"it is refused": {
+			clusterinfo.Session{Refused: "refused since 2026-11-21T12:00:00Z: no Agent has its ID"},
+			`{"connectionState":{"status":"Failed","message":"agent edge-1 has never connected; refused since 2026-11-21T12:00:00Z: no Agent has its ID"},"cacheInfo":{},"applicationsCount":0}`,
+		},
+		"another one of its name is refused while it is connected": {
+			clusterinfo.Session{Connected: true, Since: noon, Refused: "refused: no Agent has its ID"},
+			`{"connectionState":{"status":"Successful","message":"agent edge-1 is connected since 2026-11-21T12:00:00Z","attemptedAt":"2026-11-21T12:00:00Z"},"cacheInfo":{},"applicationsCount":0}`,
+		},
+		"it is suspended": {
+			clusterinfo.Session{Since: noon, Suspended: true, Refused: "refused: spec.suspended is true"},
+			`{"connectionState":{"status":"Failed","message":"agent edge-1 is not connected since 2026-11-21T12:00:00Z; suspended: agentctl agent resume edge-1","attemptedAt":"2026-11-21T12:00:00Z"},"cacheInfo":{},"applicationsCount":0}`,
+		},
 		"a version that is none, and times that cannot be said": {
 			clusterinfo.Session{Connected: true, Kubernetes: "n/a", Since: time.Unix(1<<50, 0), Spoke: stream.SpokeInfo{CacheSynced: time.Unix(1<<60, 0)}},
 			`{"connectionState":{"status":"Successful","message":"agent edge-1 is connected"},"serverVersion":"n/a","cacheInfo":{},"applicationsCount":0}`,

@@ -94,6 +94,15 @@ func TestClusterSessions(t *testing.T) {
 			Since: ended, LastSeen: ended, Kubernetes: "v1.36.3", Spoke: spoke, Held: 201, HeldReason: "TooMany", Parked: 3,
 		}))
 
+		holds.Status = v1alpha1.AgentStatus{Conditions: []metav1.Condition{
+			{Type: v1alpha1.ConditionConnected, Status: metav1.ConditionFalse, Reason: "RefusedMode", Message: "refused: another mode"},
+		}}
+		holds.Spec.Suspended = true
+		registry.UpdateStatus(holds)
+		wants("refused and suspended", only(clusterinfo.Session{
+			Since: ended, LastSeen: ended, Kubernetes: "v1.36.3", Spoke: spoke, Suspended: true, Refused: "refused: another mode",
+		}))
+
 		registry.Set(nil)
 		wants("not registered any more", none)
 	})

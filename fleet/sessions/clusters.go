@@ -32,6 +32,7 @@ func (c Clusters) Snapshot() map[identity.AgentName]clusterinfo.Session {
 		// As the Agent says it, which keeps what is held while the agent is away.
 		shows := agentwatch.ShownBy(agent)
 		s.Held, s.HeldReason, s.Parked = shows.Held, string(shows.Reason), shows.Parked
+		s.Suspended, s.Refused = agent.Spec.Suspended, shows.Refused
 		out[name] = s
 	}
 	return out
