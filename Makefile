@@ -92,10 +92,13 @@ images: manifests ## build the images of principal, agent and agentctl as OCI la
 tools: ## build the pinned servers, developer tools and earlier programs of ours that are missing
 	$(call stage,tools,go run ./test/tools servers developer earlier)
 
+# UI is whether the demo has Argo CD's web interface; empty for none.
+UI ?= 1
+
 # servers is what the demo needs of tools.
 .PHONY: servers
 servers:
-	@go run ./test/tools
+	@go run ./test/tools $(if $(UI),-optional ui) servers
 
 .PHONY: meshes
 meshes: ## build Istio's and SPIRE's programs, if they are missing, which only e2e-matrix needs
@@ -221,9 +224,9 @@ bench: tools build ## the targets of docs/design/README.md, BENCH=T2,T6 for some
 ##@ Demo
 
 .PHONY: demo
-demo: servers build ## hub, two spokes and Argo CD on this machine, until Ctrl-C or demo-down
+demo: servers build ## hub, two spokes and Argo CD with its web interface on this machine, until Ctrl-C or demo-down; UI= leaves the interface out, which Node.js and npm build once (make ui)
 	@go build -o bin/demo ./test/demo
-	@bin/demo
+	@bin/demo $(if $(UI),-ui)
 
 .PHONY: demo-down
 demo-down: ## stop a running demo

@@ -2,10 +2,13 @@
 
 // Command demo runs Argomesh on this machine: a hub and two spokes, each a real
 // Kubernetes API server with a stock Argo CD, a principal beside the hub's and an
-// agent beside each spoke's.
+// agent beside each spoke's, and one agent more that the hub refuses.
 //
-//	go run ./test/demo         starts it and stays until Ctrl-C
-//	go run ./test/demo down    stops it from another terminal
+//	go run ./test/demo                starts it and stays until Ctrl-C
+//	go run ./test/demo -ui            likewise, with Argo CD's web interface where `make ui` has built it
+//	go run ./test/demo try cut        does something to it that is seen, such as cutting a network
+//	go run ./test/demo try cut undo   takes that back
+//	go run ./test/demo down           stops it from another terminal
 //
 // It needs what `make tools` and `make build` leave. Starting it twice is harmless:
 // the second start prints again what runs where. Everything listens on loopback.
@@ -35,6 +38,7 @@ func main() {
 type options struct {
 	dir     string
 	timeout time.Duration
+	ui      bool
 }
 
 func run(args []string) error {
@@ -46,8 +50,9 @@ func run(args []string) error {
 	var opts options
 	flags.StringVar(&opts.dir, "dir", defaultDir(), "`folder` for data, logs and kubeconfigs; keep its path short")
 	flags.DurationVar(&opts.timeout, "timeout", 5*time.Minute, "for how long the start may take")
+	flags.BoolVar(&opts.ui, "ui", false, "with Argo CD's web interface, if make ui has built it")
 	flags.Usage = func() {
-		_, _ = fmt.Fprintln(flags.Output(), "usage: go run ./test/demo [up|down] [-dir FOLDER] [-timeout DURATION]")
+		_, _ = fmt.Fprintln(flags.Output(), "usage: go run ./test/demo [up|down|try] [-dir FOLDER] [-timeout DURATION] [-ui] [TRIAL [undo]]")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -56,7 +61,7 @@ func run(args []string) error {
 		}
 		return err
 	}
-	if flags.NArg() > 0 {
+	if command != "try" && flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -67,8 +72,10 @@ func run(args []string) error {
 		return up(ctx, opts)
 	case "down":
 		return down(ctx, opts)
+	case "try":
+		return try(ctx, opts, flags.Args())
 	default:
-		return fmt.Errorf("no command is named %q: use up or down", command)
+		return fmt.Errorf("no command is named %q: use up, down or try", command)
 	}
 }
 

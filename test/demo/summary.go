@@ -30,6 +30,15 @@ func (t *topology) summary() (string, error) {
 	return b.String(), nil
 }
 
+// opening is the first thing to do, which is another one each time that it was done.
+func (t *topology) opening() string {
+	if t.signIn == nil {
+		return ""
+	}
+	argocd := t.hub.argocd
+	return fmt.Sprintf("Open Argo CD:  %s\n  signs in once; then http://%s, user admin, password %s\n\n", t.signIn.link(), argocd.ServerAddress, argocd.AdminPassword)
+}
+
 func writeIndented(b *strings.Builder, title, text string) {
 	b.WriteString(title + "\n")
 	for line := range strings.Lines(strings.TrimSpace(text)) {
@@ -80,11 +89,15 @@ func (t *topology) writeAccess(b *strings.Builder, bin string) error {
 		for _, agent := range []string{managed, autonomous} {
 			row("  "+agent+" through the hub", t.throughHub(agent))
 		}
-		row("Argo CD of the hub", fmt.Sprintf("%s  user admin, password %s; its API alone: this argocd-server has no UI, so the URL that argocd prints opens nothing", argocd.ServerAddress, argocd.AdminPassword))
+		without := "; its API alone, since make ui has not built the web interface: the URL that argocd prints opens nothing"
+		if t.ui {
+			without = ""
+		}
+		row("Argo CD of the hub", fmt.Sprintf("%s  user admin, password %s%s", argocd.ServerAddress, argocd.AdminPassword, without))
 		row("  logged in already", fmt.Sprintf("%s/argocd --config %s", bin, argocd.CLIConfig()))
 		row("principal", fmt.Sprintf("%s for agents, http://%s/metrics", t.door.Address, t.door.AdminAddress))
 		row("Envoy for live access", fmt.Sprintf("%s, http://%s/stats/prometheus, audit in %s", t.door.URL, t.door.Envoy.StatsAddress, t.door.AuditFile))
-		for _, agent := range []string{managed, autonomous} {
+		for _, agent := range []string{managed, autonomous, refused} {
 			row("agent "+agent, fmt.Sprintf("http://%s/metrics", t.agents[agent].AdminAddress))
 			row("  its settings", t.agents[agent].ConfigFile)
 		}
@@ -100,35 +113,47 @@ func (t *topology) writeAccess(b *strings.Builder, bin string) error {
 func (t *topology) writeNext(b *strings.Builder, bin string) {
 	kubectl := func(kubeconfig string) string { return fmt.Sprintf("%s/kubectl --kubeconfig %s", bin, kubeconfig) }
 	b.WriteString("Try next:\n")
-	for _, step := range []struct{ why, command string }{
-		{
-			"the agents and how they are",
-			fmt.Sprintf("%s/agentctl --kubeconfig %s agent list", bin, t.hub.controlPlane.Kubeconfig),
-		},
-		{
-			"a sync asked for on the hub, done on " + managed,
-			fmt.Sprintf("%s/argocd --config %s app sync %s", bin, t.hub.argocd.CLIConfig(), application),
-		},
-		{
-			"the log of a pod on " + managed + ", by Argo CD of the hub",
-			fmt.Sprintf("%s/argocd --config %s app logs %s --kind Deployment", bin, t.hub.argocd.CLIConfig(), application),
-		},
+	agentctl := fmt.Sprintf("%s/agentctl --kubeconfig %s", bin, t.hub.controlPlane.Kubeconfig)
+	argocd := fmt.Sprintf("%s/argocd --config %s", bin, t.hub.argocd.CLIConfig())
+	for _, step := range []struct{ why, command, undo string }{
+		{"the agents and how they are: why " + refused + " is refused, and what to do about it, says agent get " + refused, agentctl + " agent list", ""},
+		{"a sync asked for on the hub, done on " + managed, argocd + " app sync " + application, ""},
+		{"the log of a pod on " + managed + ", by Argo CD of the hub", argocd + " app logs " + application + " --kind Deployment", ""},
 		{
 			"what runs on " + managed,
-			kubectl(t.spokes[managed].controlPlane.Kubeconfig) + " --namespace " + application + " get deployments,pods,services,configmaps",
+			kubectl(t.spokes[managed].controlPlane.Kubeconfig) + " --namespace " + application + " get deployments,pods,services,configmaps", "",
 		},
 		{
 			"the same through the hub, over Envoy, the principal and the connection that the agent opened",
-			kubectl(t.throughHub(managed)) + " --namespace " + application + " get pods --watch",
+			kubectl(t.throughHub(managed)) + " --namespace " + application + " get pods --watch", "",
 		},
 		{
 			"a command in a pod on " + autonomous + ", through the hub; kwok plays the pods, so it runs on this machine",
-			kubectl(t.throughHub(autonomous)) + " --namespace " + application + " exec deployment/guestbook -- echo hello from a pod",
+			kubectl(t.throughHub(autonomous)) + " --namespace " + application + " exec deployment/guestbook -- echo hello from a pod", "",
+		},
+		{"what the audit has of that command, and of each terminal", `grep '"subresource":"exec"' ` + t.door.AuditFile + " | tail -n 2", ""},
+		{
+			autonomous + " is revoked: its streams end within a second, and Settings > Clusters says so",
+			agentctl + " agent suspend " + autonomous, agentctl + " agent resume " + autonomous,
 		},
 	} {
-		_, _ = fmt.Fprintf(b, "  # %s\n  %s\n", step.why, step.command)
+		writeStep(b, step.why, step.command, step.undo)
+	}
+	for _, trial := range t.trials() {
+		command, undo := bin+"/try "+trial.name, ""
+		if trial.undo != nil {
+			undo = command + " undo"
+		}
+		writeStep(b, trial.why, command, undo)
 	}
 	b.WriteString("\n")
+}
+
+func writeStep(b *strings.Builder, why, command, undo string) {
+	_, _ = fmt.Fprintf(b, "  # %s\n  %s\n", why, command)
+	if undo != "" {
+		_, _ = fmt.Fprintf(b, "  #   and back: %s\n", undo)
+	}
 }
 
 // table writes aligned columns. Writing to memory does not fail.

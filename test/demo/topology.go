@@ -27,6 +27,9 @@ const (
 	// autonomous one on the spoke.
 	managed    = "edge-1"
 	autonomous = "edge-2"
+	// refused is an agent that the hub refuses, since it runs in another mode than the one
+	// that is registered. It has a namespace of the autonomous one's API server.
+	refused = "edge-3"
 
 	// application is the name of both Applications, and of the namespace each is
 	// deployed to on its spoke.
@@ -35,6 +38,9 @@ const (
 	// serverMemory keeps each of the API servers small; they hold few objects.
 	serverMemory = "400MiB"
 )
+
+// secretFile is a Secret of the Application, whose value stays on the spoke.
+const secretFile = "apiVersion: v1\nkind: Secret\nmetadata: {name: guestbook}\nstringData: {password: correct-horse}\n"
 
 // shownBy shows the Application of the managed agent, whose tree is on the spoke.
 var shownBy = []string{"app", "resources", application, "--output", "tree=detailed"}
@@ -67,27 +73,34 @@ type topology struct {
 	spokes     map[string]*site   // by agent name
 	door       *harness.FrontDoor // the principal with its Envoy
 	agents     map[string]*harness.Agent
+	networks   map[string]*harness.Proxy         // between an agent and the principal
+	background func(func(context.Context) error) // runs something until the demo ends
+	ui         bool                              // argocd-server has its web interface
+	signIn     *signIn                           // nil without it
 
 	firstSync time.Duration // from the start until the hub's argocd-server showed it
 	shown     string        // what argocd app get printed
 }
 
-func newTopology(h *harness.Harness, n *narrator) *topology {
+func newTopology(h *harness.Harness, n *narrator, ui bool, background func(func(context.Context) error)) *topology {
 	return &topology{
-		h: h, narrator: n,
+		h: h, narrator: n, ui: ui, background: background,
 		hub: site{name: "hub"},
 		spokes: map[string]*site{
 			managed:    {name: managed},
 			autonomous: {name: autonomous},
 		},
-		agents: make(map[string]*harness.Agent),
+		agents:   make(map[string]*harness.Agent),
+		networks: make(map[string]*harness.Proxy),
 	}
 }
 
 // start returns when both Applications are synced and the hub shows them.
 func (t *topology) start(ctx context.Context) error {
 	var err error
-	if t.repository, err = t.h.NewRepository(ctx, "repository", harness.GuestbookFiles()); err != nil {
+	files := harness.GuestbookFiles()
+	files[shopPath+"/configmap.yaml"], files[harness.GuestbookPath+"/secret.yaml"] = shopFile, secretFile
+	if t.repository, err = t.h.NewRepository(ctx, "repository", files); err != nil {
 		return err
 	}
 	if t.etcd, err = t.h.StartEtcd(ctx, "etcd"); err != nil {
@@ -104,19 +117,7 @@ func (t *topology) start(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	g, gctx = errgroup.WithContext(ctx)
-	for name, mode := range map[string]string{managed: "managed", autonomous: "autonomous"} {
-		agent := new(harness.Agent)
-		t.agents[name] = agent
-		g.Go(func() error {
-			started, err := t.startAgent(gctx, t.spokes[name], mode)
-			if err == nil {
-				*agent = *started
-			}
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+	if err := t.startAgents(ctx); err != nil {
 		return err
 	}
 	for name := range t.spokes {
@@ -132,6 +133,55 @@ func (t *topology) start(ctx context.Context) error {
 		return err
 	}
 	return t.syncAutonomous(ctx)
+}
+
+// startAgents starts those of both spokes and the one that is refused.
+func (t *topology) startAgents(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for name, mode := range map[string]string{managed: "managed", autonomous: "autonomous"} {
+		agent := new(harness.Agent)
+		t.agents[name] = agent
+		network, err := t.h.NewProxy(t.door.Address)
+		if err != nil {
+			return err
+		}
+		t.networks[name] = network
+		t.background(network.Run)
+		g.Go(func() error {
+			started, err := t.startAgent(ctx, t.spokes[name], mode, network.Address())
+			if err == nil {
+				*agent = *started
+			}
+			return err
+		})
+	}
+	t.agents[refused] = new(harness.Agent)
+	g.Go(func() error { return t.startRefused(ctx) })
+	return g.Wait()
+}
+
+// startRefused starts an agent that the hub refuses.
+func (t *topology) startRefused(ctx context.Context) error {
+	identity, err := t.h.StartWorkloadAPI(ctx, harness.WorkloadAPIConfig{
+		Name: refused + "-workload-api", TrustDomain: trustDomain, CADir: t.h.Path("ca"), Entries: []string{agentID(refused)},
+	})
+	if err != nil {
+		return err
+	}
+	spoke := t.spokes[autonomous].controlPlane
+	if err := spoke.EnsureNamespace(ctx, refused); err != nil {
+		return err
+	}
+	agent, err := t.h.StartAgent(ctx, harness.AgentConfig{
+		Name: refused, Mode: "autonomous", ControlPlane: spoke, WorkloadAPI: identity,
+		PrincipalAddress: t.door.Address, PrincipalIDs: []string{principalID}, Settings: harness.Settings{"namespace": refused},
+	})
+	if err != nil {
+		return err
+	}
+	*t.agents[refused] = *agent
+	t.narrator.say("agent %s is refused: it is autonomous, and registered as managed", refused)
+	return nil
 }
 
 // throughHub is the kubeconfig of an agent's Kubernetes API as the hub has it. Its
@@ -154,6 +204,7 @@ func (t *topology) startHub(ctx context.Context) error {
 	err = t.startSite(ctx, &t.hub, principalID+",dns=localhost", harness.ControlPlaneConfig{Manifests: crds, ServerMemory: serverMemory}, harness.ArgoCDConfig{
 		Server:                true,
 		ApplicationNamespaces: []string{"*"},
+		UI:                    t.ui,
 		ServerRedis:           redis, // of the principal's Envoy: each spoke's trees, beside the hub's own
 	})
 	if err != nil {
@@ -168,13 +219,18 @@ func (t *topology) startHub(ctx context.Context) error {
 		[]byte(`{"data":{"exec.enabled":"true"}}`), metav1.PatchOptions{}); err != nil {
 		return err
 	}
+	account, err := t.refuseMirrors(ctx)
+	if err != nil {
+		return err
+	}
 	if t.door, err = t.h.StartFrontDoor(ctx, harness.PrincipalConfig{
 		ControlPlane: hub,
 		WorkloadAPI:  t.hub.workloadAPI,
 		Redis:        t.hub.argocd.Redis,
 		Settings: harness.Settings{
 			"projects.share_default": true, "hub.application_controller": false, "envoy.redis": redis,
-			"mapping.by": "", // as a new hub has it: by destination
+			"mapping.by":            "", // as a new hub has it: by destination
+			"kubernetes.kubeconfig": account,
 		},
 	}); err != nil {
 		return err
@@ -183,6 +239,7 @@ func (t *topology) startHub(ctx context.Context) error {
 	for _, agent := range [][]string{
 		{managed, "--mode", "managed", "--spiffe-id", agentID(managed)},
 		{autonomous, "--mode", "autonomous", "--spiffe-id", agentID(autonomous)},
+		{refused, "--mode", "managed", "--spiffe-id", agentID(refused)},
 	} {
 		if _, err := t.h.Agentctl(ctx, hub, append([]string{"agent", "create", "--wait"}, agent...)...); err != nil {
 			return err
@@ -190,7 +247,7 @@ func (t *topology) startHub(ctx context.Context) error {
 		// Argo CD of the hub sees and changes what is on a spoke, as far as the agent's own
 		// configuration lets it.
 		if _, err := hub.Resource(agentResource, harness.ArgoCDNamespace).Patch(ctx, agent[0], types.MergePatchType,
-			[]byte(`{"spec":{"access":{"enabled":true,"writes":true,"exec":true}}}`), metav1.PatchOptions{}); err != nil {
+			[]byte(`{"spec":{"access":{"enabled":true,"writes":true,"exec":true,"secrets":"masked"}}}`), metav1.PatchOptions{}); err != nil {
 			return err
 		}
 		t.narrator.say("agent %s is registered", agent[0])
@@ -250,18 +307,18 @@ func (t *topology) startSite(ctx context.Context, s *site, id string, plane harn
 	return g.Wait()
 }
 
-func (t *topology) startAgent(ctx context.Context, spoke *site, mode string) (*harness.Agent, error) {
+func (t *topology) startAgent(ctx context.Context, spoke *site, mode, principal string) (*harness.Agent, error) {
 	agent, err := t.h.StartAgent(ctx, harness.AgentConfig{
 		Name:             spoke.name,
 		Mode:             mode,
 		ControlPlane:     spoke.controlPlane,
 		WorkloadAPI:      spoke.workloadAPI,
-		PrincipalAddress: t.door.Address,
+		PrincipalAddress: principal,
 		PrincipalIDs:     []string{principalID},
 		Redis:            spoke.argocd.Redis,
 		// The hub's project default is the spokes' as well: both sides say so.
 		Settings: harness.Settings{
-			"access.enabled": true, "access.writes": true, "access.exec": true, "redis_proxy.enabled": true,
+			"access.enabled": true, "access.writes": true, "access.exec": true, "access.secrets": "masked", "redis_proxy.enabled": true,
 			"policy.adopt": []string{"appproject/default"},
 		},
 	})
@@ -282,11 +339,11 @@ func (t *topology) syncManaged(ctx context.Context) error {
 	if err := t.hub.argocd.Login(ctx); err != nil {
 		return err
 	}
-	if err := waitSynced(ctx, spoke, harness.ArgoCDNamespace); err != nil {
+	if err := waitSynced(ctx, spoke, harness.ArgoCDNamespace, application); err != nil {
 		return fmt.Errorf("on %s: %w", managed, err)
 	}
 	t.narrator.say("Application %s is Synced and Healthy on %s", application, managed)
-	if err := waitSynced(ctx, hub, harness.ArgoCDNamespace); err != nil {
+	if err := waitSynced(ctx, hub, harness.ArgoCDNamespace, application); err != nil {
 		return fmt.Errorf("on the hub: %w", err)
 	}
 	if err := harness.Eventually(ctx, "argocd-server to show "+application, func() error {
@@ -318,7 +375,7 @@ func (t *topology) syncAutonomous(ctx context.Context) error {
 		return err
 	}
 	t.narrator.say("Application %s is created on %s", application, autonomous)
-	if err := waitSynced(ctx, hub, autonomous); err != nil {
+	if err := waitSynced(ctx, hub, autonomous, application); err != nil {
 		return fmt.Errorf("mirror on the hub: %w", err)
 	}
 	t.narrator.say("the hub shows its mirror %s/%s, Synced and Healthy", autonomous, application)
@@ -349,11 +406,11 @@ func (t *topology) applicationObject(namespace string, destination map[string]an
 	}}
 }
 
-// waitSynced waits until the Application in the namespace is Synced and Healthy.
-func waitSynced(ctx context.Context, at *harness.ControlPlane, namespace string) error {
+// waitSynced waits until an Application is Synced and Healthy.
+func waitSynced(ctx context.Context, at *harness.ControlPlane, namespace, name string) error {
 	applications := at.Resource(harness.Applications, namespace)
-	return harness.Eventually(ctx, fmt.Sprintf("Application %s/%s to be Synced and Healthy", namespace, application), func() error {
-		app, err := applications.Get(ctx, application, metav1.GetOptions{})
+	return harness.Eventually(ctx, fmt.Sprintf("Application %s/%s to be Synced and Healthy", namespace, name), func() error {
+		app, err := applications.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -386,5 +443,10 @@ func (t *topology) linkPrograms() (string, error) {
 			return "", err
 		}
 	}
-	return dir, nil
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	script := fmt.Sprintf("#!/bin/sh\nexec '%s' try -dir '%s' \"$@\"\n", self, t.h.Path())
+	return dir, os.WriteFile(filepath.Join(dir, "try"), []byte(script), 0o700)
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/argomesh/argomesh/test/harness"
@@ -24,6 +25,12 @@ func up(ctx context.Context, opts options) error {
 	tools, err := toolset.Open()
 	if err != nil {
 		return err
+	}
+	if opts.ui {
+		if _, err := tools.Path("argocd-ui"); err != nil {
+			fmt.Printf("without Argo CD's web interface: %v\n", err)
+			opts.ui = false
+		}
 	}
 	begin := time.Now()
 	h, err := harness.New(harness.Config{Dir: opts.dir, Tools: tools, Fresh: true})
@@ -62,7 +69,17 @@ func runUntilStopped(ctx context.Context, h *harness.Harness, opts options, begi
 	narrator := &narrator{begin: begin}
 	start, cancel := context.WithTimeoutCause(ctx, opts.timeout, fmt.Errorf("not ready after %s", opts.timeout))
 	defer cancel()
-	t := newTopology(h, narrator)
+	life, end := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer end()
+	t := newTopology(h, narrator, opts.ui, func(run func(context.Context) error) {
+		background.Go(func() {
+			if err := run(life); err != nil {
+				narrator.say("%v", err)
+			}
+		})
+	})
 	if err := t.start(start); err != nil {
 		if ctx.Err() != nil {
 			return nil // told to stop while it started
@@ -72,20 +89,47 @@ func runUntilStopped(ctx context.Context, h *harness.Harness, opts options, begi
 	if err := h.CheckLoopback(); err != nil {
 		return err
 	}
-	summary, err := t.summary()
-	if err != nil {
+	if err := t.present(); err != nil {
 		return err
 	}
-	if err := os.WriteFile(h.Path(summaryFile), []byte(summary), 0o600); err != nil {
-		return err
-	}
-	fmt.Printf("\n%s\nCtrl-C or `make demo-down` stops it.\n", summary)
+	defer func() { _ = t.agents[autonomous].Signal(syscall.SIGCONT) }() // a frozen one does not end in order
 
 	var keepers sync.WaitGroup
 	for _, process := range h.Processes() {
 		keepers.Go(func() { keep(ctx, narrator, process) })
 	}
 	keepers.Wait()
+	return nil
+}
+
+// present prints what runs where, and serves the page and the trials that this names.
+func (t *topology) present() error {
+	if t.ui {
+		address, err := t.h.Address()
+		if err != nil {
+			return err
+		}
+		t.signIn = newSignIn(address, t.hub.argocd.ServerAddress, t.hub.argocd.AdminPassword)
+	}
+	summary, err := t.summary()
+	if err != nil {
+		return err
+	}
+	write := func() error { return os.WriteFile(t.h.Path(summaryFile), []byte(t.opening()+summary), 0o600) }
+	if t.signIn != nil {
+		t.signIn.used = func() {
+			if err := write(); err != nil {
+				t.narrator.say("%v", err)
+			}
+			t.narrator.say("a browser has signed in by the link; the next one: %s", t.signIn.link())
+		}
+		t.background(t.signIn.run)
+	}
+	t.background(t.serveTrials)
+	if err := write(); err != nil {
+		return err
+	}
+	fmt.Printf("\n%s%s\nCtrl-C or `make demo-down` stops it.\n", t.opening(), summary)
 	return nil
 }
 

@@ -48,6 +48,8 @@ type ArgoCDConfig struct {
 	Controller bool
 	// Server runs argocd-server.
 	Server bool
+	// UI has argocd-server serve Argo CD's web interface, which `make ui` builds.
+	UI bool
 	// ApplicationSets runs the ApplicationSet controller.
 	ApplicationSets bool
 	// DefaultProject creates the AppProject that argocd-server would create at its
@@ -385,7 +387,11 @@ func (a *ArgoCD) startServer(ctx context.Context, cfg ArgoCDConfig) error {
 	if err != nil {
 		return err
 	}
-	path, err := a.h.tools.Path("argocd-server")
+	program, env := "argocd-server", a.env
+	if cfg.UI {
+		program, env = "argocd-ui", append(slices.Clone(env), "ARGOCD_BINARY_NAME=argocd-server")
+	}
+	path, err := a.h.tools.Path(program)
 	if err != nil {
 		return err
 	}
@@ -412,7 +418,7 @@ func (a *ArgoCD) startServer(ctx context.Context, cfg ArgoCDConfig) error {
 		Name:  a.name("argocd-server"),
 		Path:  path,
 		Args:  append(args, cfg.ServerArgs...),
-		Env:   a.env,
+		Env:   env,
 		Ready: HTTPReady("http://" + a.ServerAddress + "/healthz"),
 	})
 	if err != nil {

@@ -45,8 +45,9 @@ func run(args []string) error {
 	flags := flag.NewFlagSet("tools", flag.ContinueOnError)
 	list := flags.Bool("list", false, "print where everything is and build nothing")
 	lock := flags.Bool("lock", false, "write test/tools/ui/pnpm-lock.yaml from that of Argo CD and build nothing")
+	optional := flags.String("optional", "", "build this `tool` too, unless something of it cannot be had")
 	flags.Usage = func() {
-		_, _ = fmt.Fprintf(flags.Output(), "usage: go run ./test/tools [-list|-lock] [servers|developer|meshes|releases|images|earlier|nodes|ui|all|NAME...]\n")
+		_, _ = fmt.Fprintf(flags.Output(), "usage: go run ./test/tools [-list|-lock] [-optional NAME] [servers|developer|meshes|releases|images|earlier|nodes|ui|all|NAME...]\n")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
@@ -62,6 +63,13 @@ func run(args []string) error {
 	tools, err := choose(set.Tools(), flags.Args())
 	if err != nil {
 		return err
+	}
+	if *optional != "" {
+		also, err := choose(set.Tools(), []string{*optional})
+		if err != nil {
+			return err
+		}
+		tools = append(tools, also...)
 	}
 	if *list {
 		printPlaces(set, tools)
@@ -83,6 +91,10 @@ func run(args []string) error {
 		if err := b.build(ctx); err != nil {
 			if ctx.Err() != nil {
 				return errors.New("interrupted; run again to continue")
+			}
+			if named(tool, *optional) {
+				progress.say("without %s: %v", tool.Name, err)
+				continue
 			}
 			return err
 		}

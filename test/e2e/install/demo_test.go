@@ -80,8 +80,8 @@ func TestDemo(t *testing.T) {
 	if memory == 0 || memory > most {
 		t.Errorf("the demo uses %d bytes of memory, more than %d", memory, most)
 	}
-	d.followProposals(summary)
 	d.showsBoth(summary)
+	d.followProposals(summary)
 	d.restarts(up, summary)
 	d.apart()
 
@@ -225,22 +225,29 @@ func (d *demo) where(summary, what string) string {
 	return ""
 }
 
-// followProposals does what a summary proposes to try next.
+// followProposals does what a summary proposes to try next, and takes back what it may.
 func (d *demo) followProposals(summary string) {
 	d.t.Helper()
 	_, proposals, _ := strings.Cut(summary, "Try next:\n")
+	proposals, _, _ = strings.Cut(proposals, "\n\n")
 	var commands []string
 	for line := range strings.Lines(proposals) {
-		if command, ok := strings.CutPrefix(line, "  "); ok && !strings.HasPrefix(command, "#") {
+		if undo, ok := strings.CutPrefix(line, "  #   and back: "); ok {
+			commands = append(commands, strings.TrimSpace(undo))
+		} else if command, ok := strings.CutPrefix(line, "  "); ok && !strings.HasPrefix(command, "#") {
 			commands = append(commands, strings.TrimSpace(command))
 		}
 	}
-	shows := []string{"edge-2", "Succeeded", "listens on port 80", "deployment.apps/guestbook", "guestbook-", "hello from a pod"}
+	shows := []string{
+		"edge-2", "Succeeded", "listens on port 80", "deployment.apps/guestbook", "guestbook-", "hello from a pod", `"exec"`,
+		"suspended", "resumed", "has 3 replicas", "takes the third replica away", "nothing passes", "all passes", "frozen", "it goes on",
+		"killed", "are gone from the hub", "nothing is held",
+	}
 	if len(commands) != len(shows) {
 		d.t.Fatalf("the demo proposes %q, and there are %d texts that they show", commands, len(shows))
 	}
 	for i, command := range commands {
-		p := d.run(harness.Command{Name: fmt.Sprint("proposal-", i), Path: "/bin/sh", Args: []string{"-c", "exec " + command}})
+		p := d.run(harness.Command{Name: fmt.Sprint("proposal-", i), Path: "/bin/sh", Args: []string{"-c", command}})
 		d.prints(p, shows[i])
 		if !strings.HasSuffix(command, " --watch") {
 			d.ends(p)
@@ -248,6 +255,15 @@ func (d *demo) followProposals(summary string) {
 			d.t.Error(err)
 		}
 	}
+	env.Eventually(d.t, "the clusters of both agents are connected again, and the third says why it is refused", func() error {
+		out, err := exec.CommandContext(d.t.Context(), "sh", "-c", d.where(summary, "logged in already")+" cluster list --output wide").Output()
+		for _, want := range []string{`edge-1 .*Successful`, `edge-2 .*Successful`, `edge-3 .*refused since .*registered as managed`} {
+			if !regexp.MustCompile(want).Match(out) {
+				return errors.Join(fmt.Errorf("no %s in\n%s", want, out), err)
+			}
+		}
+		return nil
+	})
 }
 
 // showsBoth has Argo CD of the hub show what it promises of the Applications of both agents.
