@@ -61,12 +61,15 @@ type ArgoCDConfig struct {
 	// ServerRedis is the Redis address that argocd-server uses. Empty means the one
 	// started here.
 	ServerRedis string
+	// RedisAddress and RedisPassword are of a Redis that is there. Empty means that one is started.
+	RedisAddress, RedisPassword string
 	// ControllerArgs and ServerArgs are added to the command lines.
 	ControllerArgs, ServerArgs []string
 }
 
 // ArgoCD is a running Argo CD. Methods may be called concurrently.
 type ArgoCD struct {
+	// Redis has no process where it was there.
 	Redis *Redis
 	// RepoServer always runs; the others are nil where not asked for.
 	RepoServer, Controller, Server, ApplicationSets *Process
@@ -133,6 +136,11 @@ func (a *ArgoCD) start(ctx context.Context, cfg ArgoCDConfig) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.applyBase(gctx, cfg) })
 	g.Go(func() (err error) {
+		if cfg.RedisAddress != "" {
+			a.Redis = &Redis{Address: cfg.RedisAddress}
+			a.env = append(a.env, "REDIS_PASSWORD="+cfg.RedisPassword)
+			return nil
+		}
 		a.Redis, err = a.h.StartRedis(gctx, a.name("redis"))
 		return err
 	})

@@ -107,18 +107,18 @@ func controllersOfPods() []string {
 // podsThatRun are the names of the workloads whose pods do.
 var podsThatRun = []string{charts.Principal, charts.Agent, "argocd-redis"}
 
-// leftToPods writes what has kwok leave them to package kubelet.
-func leftToPods(t *testing.T, h *harness.Harness) (file string) {
+// leftToPods writes what has kwok leave them, and more, to package kubelet.
+func leftToPods(t *testing.T, h *harness.Harness, more ...string) (file string) {
 	t.Helper()
 	file = h.Path("stages.yaml")
-	if err := os.WriteFile(file, kubelet.Stages(podsThatRun...), 0o600); err != nil {
+	if err := os.WriteFile(file, kubelet.Stages(append(slices.Clone(podsThatRun), more...)...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return file
 }
 
-// runPods runs the pods of our programs, and of Argo CD's Redis, on a cluster whose SPIRE is of a trust domain.
-func runPods(t *testing.T, h *harness.Harness, network *kubelet.Network, c *harness.ControlPlane, td string) *kubelet.Node {
+// runPods runs the pods of our programs, of Argo CD's Redis, and more, on a cluster whose SPIRE is of a trust domain.
+func runPods(t *testing.T, h *harness.Harness, network *kubelet.Network, c *harness.ControlPlane, td string, more ...string) *kubelet.Node {
 	t.Helper()
 	programs := map[string]string{}
 	for _, name := range []string{"principal", "agent", "agentctl"} {
@@ -128,7 +128,7 @@ func runPods(t *testing.T, h *harness.Harness, network *kubelet.Network, c *harn
 		}
 		programs[name] = path
 	}
-	for image, name := range map[string]string{"envoy": "envoy", "argocd": "argocd", "redis": "redis-server"} {
+	for image, name := range map[string]string{"envoy": "envoy", "argocd": "argocd", "argocd-server": "argocd-server", "redis": "redis-server"} {
 		path, err := h.Tools().Path(name)
 		if err != nil {
 			t.Fatal(err)
@@ -137,7 +137,7 @@ func runPods(t *testing.T, h *harness.Harness, network *kubelet.Network, c *harn
 	}
 	node, err := kubelet.New(kubelet.Config{
 		Name: c.Name, Harness: h, ControlPlane: c, Namespace: harness.ArgoCDNamespace, Network: network,
-		Names: podsThatRun, Programs: programs,
+		Names: append(slices.Clone(podsThatRun), more...), Programs: programs,
 		TrustDomain: spiffeid.RequireTrustDomainFromString(td), CADir: h.Path("ca-" + td), Logf: t.Logf,
 	})
 	if err != nil {

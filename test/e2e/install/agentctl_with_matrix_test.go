@@ -76,7 +76,7 @@ func TestAgentctlSpokeWithIsKilledAgainAndAgain(t *testing.T) {
 	runSkipped(t)
 	g := newGuide(t)
 	defer g.pretends(t)()
-	brings := append([]string{"--registry", registry, "--with", "spire,argocd", "--timeout", "2m"}, strings.Fields(g.extra)...)
+	brings := append([]string{"--registry", registry, "--with", "spire,argocd", "--timeout", "2m"}, g.brings...)
 	must(t, g.kubeconfig, append([]string{"hub", "install", "--context", "hub", "--trust-domain", "hub.example", "--set", "service.type=LoadBalancer",
 		"--set", "envoy.image.repository=" + registry + "/envoy"}, brings...)...)
 	install := append([]string{"spoke", "install", "edge-1", "--context", "edge-1", "--hub-context", "hub", "--trust-domain", "edge-1.example"}, brings...)

@@ -4,7 +4,6 @@ package install
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,17 +97,9 @@ func TestGuide(t *testing.T) {
 		t.Fatalf("%s has %d commands", guide, len(all))
 	}
 	g := newGuide(t)
-	for i, s := range all {
-		command := g.local(s.command)
-		out, err := g.run(t, command)
-		if err != nil {
-			t.Fatalf("step %d, %s\n%v\n%s", i+1, command, err, out)
-		}
-		t.Logf("$ %s%s", s.command, out)
-		got := spaces.ReplaceAllString(strings.ReplaceAll(out, registry, "registry.example/argomesh"), "  ")
-		if !pattern(spaces.ReplaceAllString(s.prints, "  ")).MatchString(got) {
-			t.Errorf("step %d, %s\nprints\n%s\nand in %s\n%s", i+1, s.command, got, guide, s.prints)
-		}
+	defer g.pretends(t)()
+	for _, s := range all {
+		g.does(t, s)
 		if strings.HasPrefix(s.command, "kubectl --context hub apply") {
 			soon(t, "the Application of the guide is on the spoke", func() error {
 				_, err := g.spoke.Resource(harness.Applications, harness.ArgoCDNamespace).Get(t.Context(), "guestbook", metav1.GetOptions{})
@@ -118,26 +109,80 @@ func TestGuide(t *testing.T) {
 	}
 }
 
+// shell runs the commands of a page.
+type shell struct {
+	page string // for people
+	dir  string // where they run
+	env  []string
+	// more are flags that commands get here, by a part of the command: what a machine without a network, volumes and the
+	// registry of the page needs.
+	more map[string]string
+}
+
+// newShell is one in which agentctl, kubectl and helm are found, and reach clusters by a kubeconfig.
+func newShell(t *testing.T, page, kubeconfig string) *shell {
+	t.Helper()
+	home, path := t.TempDir(), []string{filepath.Dir(agentctlBinary(t))}
+	for _, name := range []string{"kubectl", "helm"} {
+		file, err := harnesstest.Tools(t).Path(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path = append(path, filepath.Dir(file))
+	}
+	return &shell{page: page, dir: t.TempDir(), env: append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+home,
+		"HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home, // no repositories, plugins or cache of the user
+		"PATH="+strings.Join(append(path, os.Getenv("PATH")), ":"))}
+}
+
+// does runs a command, which has to print what the page says.
+func (s *shell) does(t *testing.T, of step) {
+	t.Helper()
+	command := strings.ReplaceAll(strings.TrimSpace(of.command), "registry.example/argomesh", registry)
+	for part, flags := range s.more {
+		if strings.Contains(command, part) {
+			command += flags
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", "set -eo pipefail; "+command)
+	cmd.Env, cmd.Dir = s.env, s.dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %s\n%v\n%s", s.page, command, err, out)
+	}
+	t.Logf("$ %s%s", of.command, out)
+	got := spaces.ReplaceAllString(strings.ReplaceAll(string(out), registry, "registry.example/argomesh"), "  ")
+	if !pattern(spaces.ReplaceAllString(of.prints, "  ")).MatchString(got) {
+		t.Errorf("%s prints\n%s\nand in %s\n%s", of.command, got, s.page, of.prints)
+	}
+}
+
 // guided are the two clusters of the guide.
 type guided struct {
-	hub, spoke *harness.ControlPlane
-	kubeconfig string
-	env        []string
-	dir        string
-	bundles    map[string][]byte // by trust domain
-	extra      string            // flags of an install that a machine without a network needs
+	*shell
+	hub, spoke         *harness.ControlPlane
+	hubNode, spokeNode *kubelet.Node
+	kubeconfig         string
+	bundles            map[string][]byte // by trust domain
+	brings             []string          // flags that --with needs here
 }
 
 func newGuide(t *testing.T) *guided {
 	t.Helper()
 	h := harnesstest.New(t)
-	g := &guided{dir: t.TempDir(), bundles: map[string][]byte{}, kubeconfig: h.Path("kubeconfig")}
-	stages := leftToPods(t, h)
+	return newGuideIn(t, h, leftToPods(t, h))
+}
+
+// newGuideIn is newGuide with clusters whose kwok has that file, and with more pods that run, as leftToPods has both.
+func newGuideIn(t *testing.T, h *harness.Harness, stages string, more ...string) *guided {
+	t.Helper()
+	g := &guided{bundles: map[string][]byte{}, kubeconfig: h.Path("kubeconfig")}
 	network := &kubelet.Network{}
 	for td, side := range map[string]struct {
 		name string
 		at   **harness.ControlPlane
-	}{"hub.example": {"hub", &g.hub}, "edge-1.example": {"edge-1", &g.spoke}} {
+		on   **kubelet.Node
+	}{"hub.example": {"hub", &g.hub, &g.hubNode}, "edge-1.example": {"edge-1", &g.spoke, &g.spokeNode}} {
 		c, err := h.StartControlPlane(t.Context(), harness.ControlPlaneConfig{
 			Name: side.name, Workloads: true, Controllers: controllersOfPods(), Kubelet: stages, KubeletOfPods: true,
 		})
@@ -145,7 +190,7 @@ func newGuide(t *testing.T) *guided {
 			t.Fatal(err)
 		}
 		*side.at = c
-		runPods(t, h, network, c, td)
+		*side.on = runPods(t, h, network, c, td, more...)
 		if g.bundles[td], err = spire.MarshalBundle(authorityOf(t, h, td).Bundle()); err != nil {
 			t.Fatal(err)
 		}
@@ -155,33 +200,10 @@ func newGuide(t *testing.T) *guided {
 	if err := os.WriteFile(noStorage, []byte("server: {storage: {size: \"\"}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	kubectl, err := h.Kubectl(t.Context(), t.TempDir(), g.kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.env = append(os.Environ(), "KUBECONFIG="+g.kubeconfig, "HOME="+t.TempDir(),
-		"PATH="+filepath.Dir(agentctlBinary(t))+":"+filepath.Dir(kubectl.Path)+":"+os.Getenv("PATH"))
-	g.extra = fmt.Sprintf(" --check-images=false --manifests %s --spire-values %s", archives(t), noStorage)
+	g.brings = []string{"--check-images=false", "--manifests", archives(t), "--spire-values", noStorage}
+	g.shell = newShell(t, guide, g.kubeconfig)
+	g.more = map[string]string{"--with spire,argocd": " " + strings.Join(g.brings, " ")}
 	return g
-}
-
-// local is a command of the guide as it is run here: by our registry, and without the images of others.
-func (g *guided) local(command string) string {
-	command = strings.ReplaceAll(strings.TrimSpace(command), "registry.example/argomesh", registry)
-	if strings.Contains(command, "--with ") {
-		command += g.extra
-	}
-	return command
-}
-
-// run runs a command, while g pretends.
-func (g *guided) run(t *testing.T, command string) (string, error) {
-	t.Helper()
-	defer g.pretends(t)()
-	cmd := exec.CommandContext(t.Context(), "bash", "-c", "set -eo pipefail; "+command)
-	cmd.Env, cmd.Dir = g.env, g.dir
-	out, err := cmd.CombinedOutput()
-	return string(out), err
 }
 
 // pretends has done, until stop is called, what no program here does: a load balancer gets its address, SPIRE publishes
@@ -202,31 +224,12 @@ func (g *guided) pretend(ctx context.Context, t *testing.T) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	when := func(c *harness.ControlPlane, kind schema.GroupVersionResource, namespace, name string, do func()) {
-		all.Go(func() {
-			seen, err := c.Resource(kind, namespace).Watch(ctx, metav1.ListOptions{})
-			if err != nil {
-				if ctx.Err() == nil {
-					t.Error(err)
-				}
-				return
-			}
-			defer seen.Stop()
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case e := <-seen.ResultChan():
-					if o, is := e.Object.(metav1.Object); is && e.Type != watch.Deleted && o.GetName() == name {
-						do()
-					}
-				}
-			}
-		})
+		all.Go(func() { whenever(ctx, t, c.Resource(kind, namespace), name, do) })
 	}
 	const argocd = harness.ArgoCDNamespace
 	balance := func(namespace, name, host string) func() {
 		return func() {
-			g.patch(ctx, t, g.hub.Resource(services, namespace), name, `{"status":{"loadBalancer":{"ingress":[{"hostname":"`+host+`"}]}}}`)
+			hasAddress(ctx, t, g.hub.Resource(services, namespace), name, host)
 		}
 	}
 	for td, c := range map[string]*harness.ControlPlane{"hub.example": g.hub, "edge-1.example": g.spoke} {
@@ -252,10 +255,41 @@ func create(ctx context.Context, t *testing.T, where dynamic.ResourceInterface, 
 	}
 }
 
-func (g *guided) patch(ctx context.Context, t *testing.T, where dynamic.ResourceInterface, name, patch string) {
+// hasAddress has a Service have an address, if it is there and a load balancer.
+func hasAddress(ctx context.Context, t *testing.T, where dynamic.ResourceInterface, name, host string) {
 	t.Helper()
-	_, err := where.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	of, err := where.Get(ctx, name, metav1.GetOptions{})
+	if err == nil {
+		if kind, _, _ := unstructured.NestedString(of.Object, "spec", "type"); kind != "LoadBalancer" {
+			return
+		}
+		patch := []byte(`{"status":{"loadBalancer":{"ingress":[{"hostname":"` + host + `"}]}}}`)
+		_, err = where.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	}
 	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 		t.Error(err)
+	}
+}
+
+// whenever does something each time an object of a name is there or changes, until ctx is done.
+func whenever(ctx context.Context, t *testing.T, where dynamic.ResourceInterface, name string, do func()) {
+	t.Helper()
+	seen, err := where.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		if ctx.Err() == nil {
+			t.Error(err)
+		}
+		return
+	}
+	defer seen.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-seen.ResultChan():
+			if o, is := e.Object.(metav1.Object); is && e.Type != watch.Deleted && o.GetName() == name {
+				do()
+			}
+		}
 	}
 }

@@ -50,6 +50,7 @@ type containers struct {
 type container struct {
 	Name    string
 	Program string // file of this machine
+	As      string // what it is told that it is called; empty for the entrypoint
 	Root    string // folder that becomes its root
 	Dir     string // in there; empty for the root
 	Args    []string
@@ -319,6 +320,9 @@ func bind(from, to string) error {
 // start runs the program of a container until it ends, which it is asked to when ctx is done. How it ended is in the log.
 func (c *container) start(ctx context.Context, output io.Writer) error {
 	cmd := exec.CommandContext(ctx, entrypoint, c.Args...)
+	if c.As != "" {
+		cmd.Args[0] = c.As
+	}
 	cmd.Env, cmd.Dir = c.Env, path.Join("/", c.Dir)
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: c.Root}

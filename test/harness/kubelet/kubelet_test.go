@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -66,6 +67,45 @@ func TestNameOfImage(t *testing.T) {
 		if got := nameOfImage(image); got != want {
 			t.Errorf("nameOfImage(%q) = %q, want %q", image, got, want)
 		}
+	}
+}
+
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	p := &pod{node: &Node{cfg: Config{Programs: map[string]string{"redis": "/r", "argocd": "/a", "argocd-server": "/s"}}}}
+	for _, tc := range []struct {
+		image         string
+		command, args []string
+		file, as      string
+		want          []string
+	}{
+		{image: "x/redis:8", args: []string{"--save", ""}, file: "/r", want: []string{"--save", ""}},
+		{image: "x/argocd:v3", command: []string{"argocd", "admin"}, args: []string{"x"}, file: "/a", want: []string{"admin", "x"}},
+		{image: "x/argocd:v3", args: []string{"/usr/local/bin/argocd-server", "--redis=y"}, file: "/s", as: "argocd-server", want: []string{"--redis=y"}},
+		{image: "x/argocd:v3", command: []string{"/usr/bin/tini", "--", "/usr/local/bin/argocd-server"}, args: []string{"--redis=y"}, file: "/s", as: "argocd-server",
+			want: []string{"--redis=y"}},
+	} {
+		file, as, args, err := p.program(&corev1.Container{Image: tc.image, Command: tc.command, Args: tc.args})
+		if err != nil || file != tc.file || as != tc.as || !slices.Equal(args, tc.want) {
+			t.Errorf("%+v runs %s as %q with %q, %v", tc, file, as, args, err)
+		}
+	}
+	for _, none := range []corev1.Container{{Image: "other"}, {Image: "argocd", Command: []string{"sh", "-c", "x"}}} {
+		if file, _, _, err := p.program(&none); err == nil {
+			t.Errorf("%+v runs %s", none, file)
+		}
+	}
+}
+
+// Of an optional object a key that a volume names may be missing, as with a kubelet.
+func TestChosen(t *testing.T) {
+	t.Parallel()
+	data, items, optional := map[string][]byte{"a": []byte("1")}, []corev1.KeyToPath{{Key: "a", Path: "x"}, {Key: "b", Path: "y"}}, true
+	if files, err := chosen(data, items, &optional, "it"); err != nil || len(files) != 1 || string(files["x"]) != "1" {
+		t.Errorf("%q, %v", files, err)
+	}
+	if files, err := chosen(data, items, nil, "it"); err == nil {
+		t.Errorf("without key b there is %q", files)
 	}
 }
 
@@ -132,8 +172,8 @@ func TestPodRuns(t *testing.T) {
 	}
 	all := containers{Are: []container{{
 		Name: "main", Program: "/bin/sh", Root: filepath.Join(dir, "main"), Env: []string{"PATH=/usr/bin:/bin", "X=y"},
-		Args:   []string{"-c", `test ! -e /etc/pod && test -s /out/init && echo "$X $(hostname)" >/out/made && mv /out/made /out/main; exec sleep 600`},
-		Mounts: []mount{{out, "/out"}},
+		Args:   []string{"-c", `test ! -e /etc/pod && test -s /out/init && echo "$X $(hostname) $0" >/out/made && mv /out/made /out/main; exec sleep 600`},
+		Mounts: []mount{{out, "/out"}}, As: "called-so",
 	}, {
 		Name: "listener", Program: self, Root: filepath.Join(dir, "listener"), Args: []string{listener},
 	}}}
@@ -178,7 +218,7 @@ func TestPodRuns(t *testing.T) {
 	go func() { ended <- cmd.Wait() }()
 	kit.EventuallyNil(t, "the program writes", func() error {
 		got, err := os.ReadFile(filepath.Join(out, "main"))
-		if err == nil && string(got) != "y pod-1\n" {
+		if err == nil && string(got) != "y pod-1 called-so\n" {
 			err = fmt.Errorf("it wrote %q", got)
 		}
 		return err

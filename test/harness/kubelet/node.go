@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -54,7 +55,8 @@ type Config struct {
 	Namespace string
 	// Names are those of the workloads whose pods run, as their label app.kubernetes.io/name says.
 	Names []string
-	// Programs are files of this machine that run for an image, by the last element of its repository.
+	// Programs are files of this machine that run for an image, by the last element of its repository; and for another
+	// program of an image that a container runs, by its name.
 	Programs map[string]string
 	Network  *Network
 	// TrustDomain is that of the cluster's SPIRE, whose authority is in CADir. Zero means that it has none.
@@ -241,6 +243,16 @@ func (n *Node) Processes() []*harness.Process {
 		out = append(out, p.process)
 	}
 	return out
+}
+
+// Dial connects to a port of a pod that runs, of the workload of a name as in Config.
+func (n *Node) Dial(ctx context.Context, name string, port int) (net.Conn, error) {
+	for _, p := range n.inOrder() {
+		if p.is.Labels["app.kubernetes.io/name"] == name {
+			return p.dial(ctx, port)
+		}
+	}
+	return nil, fmt.Errorf("no pod of %s runs", name)
 }
 
 // stop stops pods, all at a time and in order, also when ctx is done.

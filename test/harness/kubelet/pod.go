@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -164,23 +165,41 @@ func (p *pod) tellContainers(ctx context.Context) net.Conn {
 	return out
 }
 
-// container is what a container of the pod runs.
-func (p *pod) container(ctx context.Context, of *corev1.Container) (container, error) {
-	out := container{
-		Name: of.Name, Program: p.node.cfg.Programs[nameOfImage(of.Image)], Root: filepath.Join(p.dir, "r", of.Name), Dir: of.WorkingDir,
+// program is what a container runs: a file of this machine, what it is called if that is not the program of its image,
+// and its arguments.
+func (p *pod) program(of *corev1.Container) (file, as string, args []string, err error) {
+	name := nameOfImage(of.Image)
+	args = slices.Concat(of.Command, of.Args)
+	if len(args) > 1 && path.Base(args[0]) == "tini" && args[1] == "--" {
+		args = args[2:] // it passes signals on
 	}
-	image := nameOfImage(of.Image)
-	switch {
-	case out.Program == "":
-		return out, fmt.Errorf("container %s: there is no image %s", of.Name, of.Image)
-	case len(of.EnvFrom) > 0 || len(of.Command) > 0 && filepath.Base(of.Command[0]) != image:
-		return out, fmt.Errorf("container %s: envFrom, and a command that is not the program of its image, are not known here", of.Name)
+	if len(args) > 0 && (len(of.Command) > 0 || path.IsAbs(args[0])) {
+		if first := path.Base(args[0]); first != name {
+			name, as = first, first
+		}
+		args = args[1:]
+	}
+	if file = p.node.cfg.Programs[name]; file == "" {
+		return "", "", nil, fmt.Errorf("container %s: image %s has no program %s", of.Name, of.Image, name)
+	}
+	return file, as, args, nil
+}
+
+// container is what a container of the pod runs.
+func (p *pod) container(ctx context.Context, of *corev1.Container) (out container, err error) {
+	out = container{Name: of.Name, Root: filepath.Join(p.dir, "r", of.Name), Dir: of.WorkingDir}
+	if len(of.EnvFrom) > 0 {
+		return out, fmt.Errorf("container %s: envFrom is not known here", of.Name)
+	}
+	var args []string
+	if out.Program, out.As, args, err = p.program(of); err != nil {
+		return out, err
 	}
 	own, err := p.environment(ctx, of.Env)
 	if err != nil {
 		return out, fmt.Errorf("container %s: %w", of.Name, err)
 	}
-	for _, arg := range slices.Concat(of.Command[min(1, len(of.Command)):], of.Args) {
+	for _, arg := range args {
 		out.Args = append(out.Args, expand(arg, own.values))
 	}
 	out.Env = append(append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/", "HOSTNAME=" + p.is.Name}, p.env...), own.list()...)

@@ -68,13 +68,13 @@ func (p *pod) project(ctx context.Context, s *corev1.VolumeProjection) (map[stri
 		if err != nil {
 			return nil, err
 		}
-		return chosen(data, s.ConfigMap.Items, "ConfigMap "+s.ConfigMap.Name)
+		return chosen(data, s.ConfigMap.Items, s.ConfigMap.Optional, "ConfigMap "+s.ConfigMap.Name)
 	case s.Secret != nil:
 		data, err := p.secret(ctx, s.Secret.Name, s.Secret.Optional)
 		if err != nil {
 			return nil, err
 		}
-		return chosen(data, s.Secret.Items, "Secret "+s.Secret.Name)
+		return chosen(data, s.Secret.Items, s.Secret.Optional, "Secret "+s.Secret.Name)
 	case s.DownwardAPI != nil:
 		files := map[string][]byte{}
 		for _, item := range s.DownwardAPI.Items {
@@ -92,18 +92,20 @@ func (p *pod) project(ctx context.Context, s *corev1.VolumeProjection) (map[stri
 	return nil, errors.New("a projected source of its kind is not known here")
 }
 
-// chosen are the files of an object that a volume names; all without any.
-func chosen(data map[string][]byte, items []corev1.KeyToPath, of string) (map[string][]byte, error) {
+// chosen are the files of an object that a volume names; all without any. Of an optional one a key may be missing.
+func chosen(data map[string][]byte, items []corev1.KeyToPath, optional *bool, of string) (map[string][]byte, error) {
 	if len(items) == 0 || data == nil {
 		return data, nil
 	}
 	files := map[string][]byte{}
 	for _, item := range items {
 		content, there := data[item.Key]
-		if !there {
+		switch {
+		case there:
+			files[item.Path] = content
+		case optional == nil || !*optional:
 			return nil, fmt.Errorf("%s has no key %s", of, item.Key)
 		}
-		files[item.Path] = content
 	}
 	return files, nil
 }
