@@ -57,7 +57,8 @@ func TestChartOfSPIREIsValid(t *testing.T) {
 	}
 }
 
-// An install on a bare cluster that is killed again and again, each time later, ends as one that was not.
+// An install on a bare cluster that is killed again and again, each time later, ends as one that was not; and so does the
+// uninstall, which has argocd-server and its settings be again as they were.
 func TestAgentctlWithIsKilledAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	harnesstest.SkipMissing(t, "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
@@ -65,8 +66,18 @@ func TestAgentctlWithIsKilledAgainAndAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append(slices.Clone(hubArgs), "--trust-domain", "hub.example", "--check-images=false")
-	isKilledAgainAndAgain(t, []*harness.ControlPlane{c}, append(args, bringsAll(t, archives(t))...)...)
+	all := []*harness.ControlPlane{c}
+	args := append(slices.Clone(hubArgs), "--trust-domain", "hub.example", "--check-images=false", "--terminal")
+	isKilledAgainAndAgain(t, all, append(args, bringsAll(t, archives(t))...)...)
+	if got := serverArgs(t, c); !slices.Equal(got, []string{"--redis=argomesh-principal:6379"}) {
+		t.Errorf("argocd-server has the arguments %q", got)
+	}
+	offersTerminals(t, c, "true")
+	isKilledAgainAndAgain(t, all, "hub", "uninstall", "--yes")
+	if got := serverArgs(t, c); len(got) > 0 {
+		t.Errorf("argocd-server keeps the arguments %q", got)
+	}
+	offersTerminals(t, c, nil)
 }
 
 // So does an install of a spoke that has nothing, whose writes go to the spoke and to the hub. Principal, agent and Envoy
