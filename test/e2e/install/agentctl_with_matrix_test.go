@@ -86,7 +86,7 @@ func TestAgentctlSpokeWithIsKilledAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	runSkipped(t)
 	g := newGuide(t)
-	defer g.pretends(t)()
+	t.Cleanup(g.pretends(t))
 	brings := append([]string{"--registry", registry, "--with", "spire,argocd", "--timeout", "2m"}, g.brings...)
 	must(t, g.kubeconfig, append([]string{"hub", "install", "--context", "hub", "--trust-domain", "hub.example", "--set", "service.type=LoadBalancer",
 		"--set", "envoy.image.repository=" + registry + "/envoy"}, brings...)...)

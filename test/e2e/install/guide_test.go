@@ -97,7 +97,7 @@ func TestGuide(t *testing.T) {
 		t.Fatalf("%s has %d commands", guide, len(all))
 	}
 	g := newGuide(t)
-	defer g.pretends(t)()
+	t.Cleanup(g.pretends(t))
 	for _, s := range all {
 		g.does(t, s)
 		if strings.HasPrefix(s.command, "kubectl --context hub apply") {

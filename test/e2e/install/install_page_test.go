@@ -36,13 +36,13 @@ type part struct {
 }
 
 // ofPage is what counts on a page: a heading, why the block that follows is not run, and a block.
-var ofPage = regexp.MustCompile("(?ms)^#{1,4} ([^\n]+)\n|^<!-- not run: ([^\n]+) -->\n|^```([^\n]*)\n(.*?)^```\n")
+var ofPage = regexp.MustCompile("(?s)\n(?:#{1,4} ([^\n]+)|<!-- not run: ([^\n]+) -->|```([^\n]*)\n(.*?)\n```)")
 
 // partsOf are those of a page. Its blocks are of kind console, or YAML that begins with the name of its file.
 func partsOf(t *testing.T, page string) (out []*part) {
 	t.Helper()
 	why := ""
-	for _, of := range ofPage.FindAllStringSubmatch(page, -1) {
+	for _, of := range ofPage.FindAllStringSubmatch("\n"+page, -1) {
 		heading, mark, kind, text := of[1], of[2], of[3], of[4]
 		switch {
 		case heading != "":

@@ -314,8 +314,8 @@ type Removal struct {
 }
 
 // Remove uninstalls a release, calls beside once its objects are gone, and forgets the release then: when it is
-// ended before, the record of the release is there for another run. Where there is no release it does nothing. A timeout
-// of 0 means without limit.
+// ended before, the record of the release is there for another run. Where there is no release it does nothing.
+// A timeout of 0 means without limit.
 func (c *Client) Remove(name string, timeout time.Duration, beside func() error) (Removal, error) {
 	last, err := c.last(name)
 	if err != nil || last == nil {
