@@ -213,6 +213,12 @@ e2e-cluster: tools build ## both charts as real pods, with kubelet and container
 	go test -count=1 -timeout 10m -tags cluster ./test/cluster/policy
 	$(if $(KEEP),KEEP=1) go test -count=1 -timeout $(if $(KEEP),0,30m) -tags cluster -v ./test/cluster $(if $(UPDATE),-args -update)
 
+# UPDATE=1 writes the times into docs/ui.md, PICTURES=docs/pictures the pages as pictures.
+.PHONY: e2e-ui
+e2e-ui: servers build ui ## a headless Chromium walks through Argo CD's web interface on both agents of the demo; UPDATE=1 writes the times into docs/ui.md, PICTURES=folder pictures of the pages
+	@go build -o bin/demo ./test/demo
+	$(call stage,tour of the web interface,go test -count=1 -timeout 30m -tags ui -v ./test/ui -args $(if $(UPDATE),-update) $(if $(PICTURES),-pictures '$(abspath $(PICTURES))'))
+
 .PHONY: bench
 bench: tools build ## the targets of docs/design/README.md, BENCH=T2,T6 for some of them, and every Go benchmark
 	@echo "==> targets"
