@@ -198,11 +198,20 @@ func (p *Page) Shows(ctx context.Context, place Place) (bool, error) {
 	return shown, err
 }
 
-// where is the middle of a place, which it scrolls into view.
+// where is the middle of a place, which it scrolls into view, once that does not move.
 func (p *Page) where(ctx context.Context, place Place) (x, y float64, err error) {
 	var at []float64
-	err = p.Eval(ctx, `(() => { const e = `+place.find()+`; if (!e) return null; e.scrollIntoView({block: 'center', inline: 'center'});
-		const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()`, &at)
+	err = p.Eval(ctx, `(async () => {
+		for (let last = null;;) {
+			const e = `+place.find()+`;
+			if (!e) return null;
+			e.scrollIntoView({block: 'center', inline: 'center'});
+			const r = e.getBoundingClientRect();
+			if (last && last.x === r.x && last.y === r.y) return [r.x + r.width / 2, r.y + r.height / 2];
+			last = r;
+			await new Promise(ok => setTimeout(ok, 60));
+		}
+	})()`, &at)
 	if err == nil && len(at) != 2 {
 		err = fmt.Errorf("%s: %w", place, ErrAbsent)
 	}

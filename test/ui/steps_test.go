@@ -126,7 +126,7 @@ func secrets(v *tour) {
 		}
 		v.picture("secret-" + agent)
 		v.timed("a refusal with its rule", agent, func() {
-			v.click(browser.Text("button", "Delete"))
+			v.click(browser.Text(".sliding-panel button", "Delete"))
 			v.confirm("guestbook")
 			v.shows("refused by the hub")
 		})
@@ -194,13 +194,17 @@ func (v *tour) automated(agent, automated string) {
 		if err != nil {
 			return err
 		}
-		a, _, _ := unstructured.NestedMap(on.Object, "spec", "syncPolicy")
-		b, _, _ := unstructured.NestedMap(there.Object, "spec", "syncPolicy")
-		if fmt.Sprint(a) != fmt.Sprint(b) {
-			return fmt.Errorf("%v and %v", a, b)
+		if a, b := policy(on), policy(there); a != b {
+			return fmt.Errorf("%s and %s", a, b)
 		}
 		return nil
 	})
+}
+
+// policy is what an Application says of automated sync. A switch that is off may be left out.
+func policy(o *unstructured.Unstructured) string {
+	automated, found, _ := unstructured.NestedMap(o.Object, "spec", "syncPolicy", "automated")
+	return fmt.Sprint(found, automated["selfHeal"] == true)
 }
 
 // scale sets the replicas of the Deployment on a spoke, by hand.
@@ -277,7 +281,7 @@ func deletePods(v *tour) {
 		pod := v.pod(agent)
 		v.open(resource(agent, "/Pod/guestbook/"+pod+"/0", "summary"))
 		v.timed("a pod is deleted", agent, func() {
-			v.click(browser.Text("button", "Delete"))
+			v.click(browser.Text(".sliding-panel button", "Delete"))
 			v.confirm(pod)
 			v.eventually("pod "+pod+" to be gone from "+agent, func() error {
 				_, err := v.spokes[agent].Resource(pods).Namespace(app).Get(v.Context(), pod, metav1.GetOptions{})
