@@ -125,8 +125,15 @@ func TestNoBinariesAreTracked(t *testing.T) {
 		if bytes.HasPrefix(content, []byte("\x7fELF")) {
 			t.Errorf("%s is a program: build it into bin", name)
 		}
+		picture := slices.Contains([]string{".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico"}, path.Ext(name))
+		if picture && (path.Ext(name) != ".png" || !strings.HasPrefix(name, "docs/") || len(content) > maxPicture) {
+			t.Errorf("%s: pictures are PNG files of docs with at most %d bytes (make e2e-ui PICTURES=docs/pictures)", name, maxPicture)
+		}
 	}
 }
+
+// maxPicture is the largest picture of the documentation, in bytes.
+const maxPicture = 200 << 10
 
 // files returns the files that are tracked or about to be, with slashes, from the
 // module's root.
