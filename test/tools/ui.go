@@ -220,7 +220,7 @@ func (a argoUI) fromFolder(theirs []byte) ([]byte, error) {
 	ours := resolution.ReplaceAll(theirs, []byte("${1}{directory: "+unpacked+", type: directory}"))
 	address := regexp.MustCompile(`(?:git\+)?https://[\w./-]+argo-ui[\w./-]*[#/]` + a.Commit)
 	ours = address.ReplaceAll(ours, []byte("file:"+unpacked))
-	advice := regexp.MustCompile(`(?m)^    deprecated: .*\n`)
+	advice := regexp.MustCompile(`(?m)^ {4}deprecated: .*\n`)
 	return advice.ReplaceAll(ours, nil), nil
 }
 
