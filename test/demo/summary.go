@@ -89,7 +89,7 @@ func (t *topology) writeAccess(b *strings.Builder, bin string) error {
 		for _, agent := range []string{managed, autonomous} {
 			row("  "+agent+" through the hub", t.throughHub(agent))
 		}
-		without := "; its API alone, since make ui has not built the web interface: the URL that argocd prints opens nothing"
+		without := "; its API alone, without the web interface: the URL that argocd prints opens nothing"
 		if t.ui {
 			without = ""
 		}
